@@ -1,0 +1,119 @@
+"""The nouns every room shares, and the law of their axes.
+
+Arrays keep one order of axes everywhere, and the agent axis is created at the environment's edge and never merged away:
+
+====  =======================================================
+axis  meaning
+====  =======================================================
+T     time steps of a rollout
+B     parallel copies of the environment (`num_envs`)
+N     agents
+o     features of one agent's observation
+s     features of the global state
+a     actions of one agent
+====  =======================================================
+
+Functions of an environment are written for one copy (no `B`); the collector adds `B` with `vmap`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+PyTree = Any
+Key = PRNGKeyArray
+Metrics = dict[str, Array]
+
+
+class GraspError(Exception):
+    """A user's mistake: one sentence that names it and says what to type instead. The command line exits with 2."""
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """The sizes of an environment: everything an algorithm may know before the first step."""
+
+    name: str
+    num_agents: int
+    obs_dim: int
+    state_dim: int
+    num_actions: int
+    horizon: int
+    """Steps after which an unfinished episode is truncated."""
+    has_wins: bool = False
+    """Whether an episode can be won; without it no win rate is reported."""
+    package: str = "grasp"
+    """The distribution whose version decides the dynamics; recorded with every run."""
+
+
+class Observation(NamedTuple):
+    """What the team sees between two steps. A dead agent keeps its row and at least one legal action."""
+
+    obs: Float[Array, "*B N o"]
+    state: Float[Array, "*B s"]
+    avail: Bool[Array, "*B N a"]
+    alive: Bool[Array, "*B N"]
+
+
+class Step(NamedTuple):
+    """The answer to one joint action. `observation` is the true next one, also when the episode has just ended."""
+
+    observation: Observation
+    reward: Float[Array, "*B"]
+    terminated: Bool[Array, "*B"]
+    truncated: Bool[Array, "*B"]
+    won: Bool[Array, "*B"]
+
+
+class Env(NamedTuple):
+    """One environment as two pure functions. The contract in prose stands in `grasp.envs.base`."""
+
+    spec: EnvSpec
+    reset: Callable[[Key], tuple[PyTree, Observation]]
+    """key -> (env_state, observation)"""
+    step: Callable[[PyTree, Int[Array, " N"], Key], tuple[PyTree, Step]]
+    """(env_state, action, key) -> (env_state, step)"""
+
+
+class Decision(NamedTuple):
+    """What an algorithm answers to an observation."""
+
+    action: Int[Array, "B N"]
+    memory: PyTree
+    record: PyTree
+    """What the algorithm wants to find again in the trajectory (PPO: log-probabilities and values)."""
+
+
+class Trajectory(NamedTuple):
+    """A time-major record of T steps in B environments; team quantities have no agent axis."""
+
+    observation: Observation
+    memory: PyTree
+    """[T+1, B, ...]: the memory that went into step t, after it was cleared at an episode's start; the last is what
+    came out of step T-1."""
+    first: Bool[Array, "T B"]
+    """Step t opens an episode."""
+    action: Int[Array, "T B N"]
+    record: PyTree
+    reward: Float[Array, "T B"]
+    terminated: Bool[Array, "T B"]
+    truncated: Bool[Array, "T B"]
+    next_state: Float[Array, "T B s"]
+    """The global state after step t and before any reset: what a truncated step bootstraps from."""
+
+
+class Algorithm(NamedTuple):
+    """An algorithm is pure functions over a visible `State`. Memory is all zeros at the start of an episode."""
+
+    init: Callable[[Key], PyTree]
+    """key -> state"""
+    memory: Callable[[int], PyTree]
+    """num_envs -> the memory [B, ...] of an episode's start"""
+    act: Callable[[PyTree, PyTree, Observation, Key, bool], Decision]
+    """(state, memory, observation, key, greedy) -> decision"""
+    update: Callable[[PyTree, Trajectory, Key], tuple[PyTree, Metrics]]
+    """(state, trajectory, key) -> (state, metrics)"""
+    policy: Callable[[PyTree], PyTree]
+    """state -> the parameters that acting needs; what a snapshot keeps"""
