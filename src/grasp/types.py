@@ -91,8 +91,7 @@ class Trajectory(NamedTuple):
 
     observation: Observation
     memory: PyTree
-    """[T+1, B, ...]: the memory that went into step t, after it was cleared at an episode's start; the last is what
-    came out of step T-1."""
+    """[T+1, B, ...]: the memory as step t found it, not yet cleared where `first`; the last came out of step T-1."""
     first: Bool[Array, "T B"]
     """Step t opens an episode."""
     action: Int[Array, "T B N"]
@@ -115,5 +114,5 @@ class Algorithm(NamedTuple):
     """(state, memory, observation, key, greedy) -> decision"""
     update: Callable[[PyTree, Trajectory, Key], tuple[PyTree, Metrics]]
     """(state, trajectory, key) -> (state, metrics)"""
-    policy: Callable[[PyTree], PyTree]
-    """state -> the parameters that acting needs; what a snapshot keeps"""
+    acting: tuple[str, ...]
+    """The fields of `State` that acting needs: what a snapshot keeps."""

@@ -1,0 +1,67 @@
+"""Family `mpe`: the cooperative tasks of the Multi-Agent Particle Environment, simulated by jaxmarl.
+
+- Reward: the sum of the agents' individual rewards (the paper's additive team reward). Where the task gives all agents
+  one value (simple_speaker_listener), that value counts once per agent.
+- State: all agents' padded observations, one after another.
+- Limit: exactly 25 steps, always by the clock; nothing terminates and nothing is won.
+- simple_speaker_listener has a speaker (3 observations, 3 actions) and a listener (11, 5): the speaker's observation is
+  padded and its last two actions are never legal.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from grasp.envs import jaxmarl
+from grasp.types import Env, EnvSpec, Observation, PyTree
+
+HORIZON = 25
+
+
+class _Task(NamedTuple):
+    simulator: str
+    options: dict[str, int]
+
+
+_TASKS = {
+    "simple": _Task("SimpleMPE", {}),
+    "simple_reference": _Task("SimpleReferenceMPE", {}),
+    "simple_speaker_listener": _Task("SimpleSpeakerListenerMPE", {}),
+    "simple_spread": _Task("SimpleSpreadMPE", {}),
+    "simple_spread_5": _Task("SimpleSpreadMPE", {"num_agents": 5, "num_landmarks": 5}),
+    "simple_spread_10": _Task("SimpleSpreadMPE", {"num_agents": 10, "num_landmarks": 10}),
+}
+
+
+def names() -> list[str]:
+    """The cooperative tasks; those with adversaries are left out."""
+    return list(_TASKS)
+
+
+def make(task: str) -> Env:
+    """The task as an `Env`."""
+    simulator = jaxmarl.load("mpe", _TASKS[task].simulator)(max_steps=jaxmarl.NEVER, **_TASKS[task].options)
+    agents: list[str] = simulator.agents
+    num_actions = [simulator.action_spaces[agent].n for agent in agents]
+    obs_dim = max(simulator.observation_spaces[agent].shape[0] for agent in agents)
+    spec = EnvSpec(
+        name=f"mpe/{task}",
+        num_agents=len(agents),
+        obs_dim=obs_dim,
+        state_dim=len(agents) * obs_dim,
+        num_actions=max(num_actions),
+        horizon=HORIZON,
+        package="jaxmarl",
+    )
+    avail = jnp.arange(spec.num_actions)[None, :] < jnp.array(num_actions)[:, None]
+
+    def observe(obs: dict[str, Array], _: PyTree) -> Observation:
+        rows = jaxmarl.stack(obs, agents, obs_dim)
+        return Observation(rows, rows.reshape(-1), avail, jnp.ones(len(agents), bool))
+
+    def judge(_: PyTree, rewards: dict[str, Array]) -> jaxmarl.Verdict:
+        team = jnp.sum(jnp.stack([rewards[agent] for agent in agents]).astype(jnp.float32))
+        return jaxmarl.Verdict(team, terminated=jnp.array(False), won=jnp.array(False))
+
+    return jaxmarl.adapt(spec, simulator, observe, judge)

@@ -1,0 +1,88 @@
+"""Family `smax`: StarCraft-like battles simulated by jaxmarl, against its scripted enemy.
+
+- Reward: the allies' shared reward, one value: the mean fraction of enemy health removed, and 1 more for a win. Dead
+  allies share it, so it is taken from one agent and not summed.
+- State: jaxmarl's `world_state`.
+- Terminated: one side is wiped out, read from the units and not from `done`. Won: no enemy lives and an ally does. When
+  both sides die in one step the battle ends as a draw: terminated, not won, without the bonus of a win.
+- Limit: exactly 100 steps. Neither observations nor rewards of jaxmarl depend on the time or on `max_steps`.
+- A dead ally sees zeros and has one legal action, 4 (stop).
+- `8m_vs_9m` is not one of jaxmarl's maps: it is built here from the same rules as its other marine maps.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from grasp.envs import jaxmarl
+from grasp.types import Env, EnvSpec, Observation, PyTree
+
+HORIZON = 100
+_TASKS = (
+    "2s3z",
+    "3m",
+    "3s5z",
+    "3s5z_vs_3s6z",
+    "3s_vs_5z",
+    "5m_vs_6m",
+    "6h_vs_8z",
+    "8m",
+    "8m_vs_9m",
+    "10m_vs_11m",
+    "25m",
+    "27m_vs_30m",
+    "smacv2_5_units",
+    "smacv2_10_units",
+    "smacv2_20_units",
+)
+
+
+def names() -> list[str]:
+    """Every map of jaxmarl 0.2, and `8m_vs_9m`."""
+    return list(_TASKS)
+
+
+def make(task: str) -> Env:
+    """The battle as an `Env`."""
+    simulator = jaxmarl.load("smax", "HeuristicEnemySMAX")(scenario=_scenario(task), max_steps=jaxmarl.NEVER)
+    agents: list[str] = simulator.agents
+    num_allies = len(agents)
+    spec = EnvSpec(
+        name=f"smax/{task}",
+        num_agents=num_allies,
+        obs_dim=simulator.obs_size,
+        state_dim=simulator.state_size,
+        num_actions=simulator.num_ally_actions,
+        horizon=HORIZON,
+        has_wins=True,
+        package="jaxmarl",
+    )
+
+    def observe(obs: dict[str, Array], inner: PyTree) -> Observation:
+        avail = simulator.get_avail_actions(inner)
+        return Observation(
+            obs=jaxmarl.stack(obs, agents, spec.obs_dim),
+            state=obs["world_state"].astype(jnp.float32),
+            avail=jnp.stack([avail[agent] for agent in agents]).astype(bool),
+            alive=inner.state.unit_alive[:num_allies],
+        )
+
+    def judge(inner: PyTree, rewards: dict[str, Array]) -> jaxmarl.Verdict:
+        terminated, won = outcome(inner.state.unit_alive[:num_allies], inner.state.unit_alive[num_allies:])
+        return jaxmarl.Verdict(rewards[agents[0]].astype(jnp.float32), terminated, won)
+
+    return jaxmarl.adapt(spec, simulator, observe, judge)
+
+
+def outcome(allies: Bool[Array, " N"], enemies: Bool[Array, " M"]) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
+    """Who lives -> (terminated, won)."""
+    ally_left, enemy_left = allies.any(), enemies.any()
+    return ~(ally_left & enemy_left), ally_left & ~enemy_left
+
+
+def _scenario(task: str) -> PyTree:
+    if task == "8m_vs_9m":
+        marines = jnp.zeros(8 + 9, jnp.uint8)
+        return jaxmarl.load("smax", "Scenario")(
+            marines, 8, 9, smacv2_position_generation=False, smacv2_unit_type_generation=False
+        )
+    return jaxmarl.load("smax", "map_name_to_scenario")(task)

@@ -1,0 +1,109 @@
+"""Names to environments: what is registered, what is misspelt, what is missing, and the user's own."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_contract import check
+
+from grasp.envs import families, make, names
+from grasp.types import Env, GraspError
+
+DOCS = Path(__file__).parents[2] / "docs" / "environments.md"
+PACKAGE_FREE = """
+import io, sys
+from grasp.envs import make, names
+assert "smax/5m_vs_6m" in names()
+assert "jaxmarl" not in sys.modules, "listing names imports the simulator"
+sys.stderr = mine = io.StringIO()
+make("mpe/simple")
+assert sys.stderr is mine, "importing jaxmarl took stderr away"
+print("only this")
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """The module `own_tasks`, with the documentation's example in it."""
+    example = re.search(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    assert example
+    mistakes = "\nready = make()\nwrong = lambda: 3\n"
+    (tmp_path / "own_tasks.py").write_text(example[1] + mistakes)
+    (tmp_path / "own_broken.py").write_text("import a_package_nobody_has\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("own_tasks", None)
+
+
+def test_names_are_family_and_task_and_unique():
+    assert len(names()) == len(set(names()))
+    assert {name.split("/")[0] for name in names()} == set(families())
+    assert {"matrix/climbing", "mpe/simple_spread", "probe/value", "smax/8m_vs_9m"} <= set(names())
+
+
+def test_listing_imports_no_simulator_and_making_prints_nothing():
+    done = subprocess.run([sys.executable, "-c", PACKAGE_FREE], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "only this\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("smax/5m_v_6m", "unknown environment 'smax/5m_v_6m'; did you mean 'smax/5m_vs_6m'?"),
+        ("simple_spread", "unknown environment 'simple_spread'; did you mean 'mpe/simple_spread'?"),
+        (
+            "chess",
+            "unknown environment 'chess'; the families are matrix, mpe, probe, smax, "
+            "or give your own as 'package.module:factory'",
+        ),
+    ],
+)
+def test_unknown_name_says_the_nearest(name, sentence):
+    with pytest.raises(GraspError) as error:
+        make(name)
+    assert str(error.value) == sentence
+
+
+def test_missing_package_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jaxmarl", None)
+    monkeypatch.setitem(sys.modules, "jaxmarl.environments.mpe", None)
+    with pytest.raises(GraspError) as error:
+        make("mpe/simple_spread")
+    assert str(error.value) == (
+        "environment 'mpe/simple_spread' needs the package jaxmarl; type: pip install 'grasp-marl[jaxmarl]'"
+    )
+
+
+@pytest.mark.usefixtures("own")
+def test_own_environment_by_factory_or_value():
+    assert isinstance(make("own_tasks:make"), Env)
+    assert isinstance(make("own_tasks:ready"), Env)
+
+
+@pytest.mark.usefixtures("own")
+def test_the_documented_example_keeps_the_contract():
+    check(make("own_tasks:make"))
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("own_tasks:mak", "the module own_tasks has no 'mak'; did you mean 'own_tasks:make'?"),
+        ("own_tasks:wrong", "is a int; it must be or return a grasp.types.Env"),
+        ("own_tusks:make", "there is no module 'own_tusks'"),
+        (":make", "environment ':make' is not of the form 'package.module:factory'"),
+        ("own_tasks:", "environment 'own_tasks:' is not of the form 'package.module:factory'"),
+    ],
+)
+def test_own_environment_misspelt(name, sentence):
+    with pytest.raises(GraspError, match=re.escape(sentence)):
+        make(name)
+
+
+@pytest.mark.usefixtures("own")
+def test_a_package_missing_inside_the_users_module_is_not_hidden():
+    with pytest.raises(ModuleNotFoundError, match="a_package_nobody_has"):
+        make("own_broken:make")
