@@ -1,9 +1,17 @@
-"""One posture for every test: a CPU, float32, silent broadcasting forbidden."""
+"""One posture for every test: a CPU, float32, silent broadcasting forbidden, and little time spent compiling."""
 
-import jax
-import pytest
+import os
+from pathlib import Path
+
+# Tests run small programs once: compiling them costs far more than running them unoptimised.
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parent.parent / ".pytest_cache" / "jax"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
 @pytest.fixture

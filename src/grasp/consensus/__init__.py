@@ -1,0 +1,49 @@
+"""One direction for many gradients: the minimum-norm point of their convex hull, and the operators it competes with.
+
+    grads[N,…] --gram--> G[N,N] --weighting--> w[N] --combine--> u
+
+`grads` is any pytree whose leaves carry the agent axis first; u is that pytree without it.
+
+>>> import jax.numpy as jnp
+>>> from grasp.consensus import Status, min_norm
+>>> u, info = min_norm({"layer": jnp.array([[2.0, 0.0], [0.0, 1.0]])})
+>>> [round(float(value), 4) for value in u["layer"]]
+[0.4, 0.8]
+>>> [round(float(weight), 4) for weight in info.weights]
+[0.2, 0.8]
+>>> Status(int(info.status)).name
+'CERTIFIED'
+
+- `min_norm(grads)` is the exact answer with its certificate: g_j·u ≥ ‖u‖² for every agent j.
+- `consensus(grads, operator="nash_normalised", key=key)` is the same with another operator of `OPERATORS`, or with
+  your own: `operator="package.module:function"`, a function `(G, key) -> w`.
+- `diagnose(info.gram, info.weights, info.scale)` says who is in conflict with whom.
+- `realign()` and `realign_off_policy()` put u into an optax chain.
+- `solve(G)` is the quadratic program alone.
+"""
+
+from grasp.consensus.api import Info, consensus, min_norm
+from grasp.consensus.gram import combine, diagnose, gram, rescale
+from grasp.consensus.realign import realign, realign_off_policy
+from grasp.consensus.solver import Solution, Status, solve
+from grasp.consensus.weighting import CONDITIONS, OPERATORS, Conditions, Weighting, weighting
+
+__all__ = [
+    "CONDITIONS",
+    "OPERATORS",
+    "Conditions",
+    "Info",
+    "Solution",
+    "Status",
+    "Weighting",
+    "combine",
+    "consensus",
+    "diagnose",
+    "gram",
+    "min_norm",
+    "realign",
+    "realign_off_policy",
+    "rescale",
+    "solve",
+    "weighting",
+]

@@ -1,0 +1,51 @@
+# Two commands on a fresh machine with Python 3.11+ and make: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# A second supported interpreter, if this machine has one, for the fast tests.
+OTHER := $(shell for p in python3.12 $(HOME)/.pyenv/versions/3.12.*/bin/python; do $$p -c '' 2>/dev/null && echo $$p && break; done)
+
+.PHONY: setup demo test test-fast test-other lint types bench-smoke clean
+
+setup: $(VENV)/ready
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; type: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+# GRASP-MAPPO against MAPPO on MPE simple_spread, four seeds each: a few minutes on two cores.
+DEMO := mpe/simple_spread --steps 500000 --seeds 4 --lr 1e-3 --critic_lr 1e-3
+demo: setup
+	rm -rf demo
+	$(BIN)/grasp train mappo $(DEMO) --out demo/mappo
+	$(BIN)/grasp train grasp-mappo $(DEMO) --out demo/grasp-mappo
+	$(BIN)/grasp compare demo/grasp-mappo demo/mappo --out demo
+	@echo "the plot: demo/curves.png, the table: demo/table.md"
+
+test: setup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(MAKE) test-other
+
+test-fast: setup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not slow and not learning'
+
+# The fast tests on the other interpreter, with the jax it resolves; nothing to do where there is none.
+test-other:
+ifneq ($(OTHER),)
+	$(MAKE) test-fast VENV=.venv-3.12 PYTHON=$(OTHER)
+endif
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/pyright
+
+bench-smoke: setup
+	$(BIN)/grasp bench --smoke
+
+clean:
+	rm -rf .venv .venv-3.12 build dist *.egg-info src/*.egg-info

@@ -1,0 +1,156 @@
+"""The commands as Python functions, with the same words."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+from rich.console import Console
+
+from grasp import algos, checkpoint, comparison, records, runs, tables
+from grasp.config import Config, configure
+from grasp.envs import base as envs
+from grasp.evaluation import Scores
+from grasp.evaluation import evaluate as play
+from grasp.launch.local import Parallel, launch
+from grasp.progress import Display
+from grasp.runs import Run
+from grasp.training import acting, is_finished
+from grasp.types import Algorithm, Env, GraspError, Observation, PyTree
+
+
+def train(
+    algo: str,
+    env: str,
+    *,
+    out: str | Path | None = None,
+    parallel: Parallel = "auto",
+    console: Console | None = None,
+    **options: Any,
+) -> Run:
+    """Train an algorithm in an environment; `options` are the fields of `grasp train --help`. Returns the run."""
+    config = configure(algo, env, options)
+    spec = envs.make(config.env).spec
+    algos.make(config, spec)
+    run = runs.create(Path(out) if out else runs.default_path(config), config, spec)
+    return carry_on(run, parallel, console)
+
+
+def resume(
+    path: str | Path, *, steps: int | None = None, parallel: Parallel = "auto", console: Console | None = None
+) -> Run:
+    """Continue a stopped or killed run exactly where its last checkpoint stands; `steps` makes it longer."""
+    run = runs.find(path)
+    if steps is not None:
+        if steps <= run.config.steps:
+            raise GraspError(f"{path} already has {run.config.steps:,} steps; give a larger --steps to train longer")
+        run = runs.extend(run, steps)
+    elif all(is_finished(run, seed) for seed in run.seeds):
+        raise GraspError(f"{path} is finished; train longer with: grasp resume {path} --steps {2 * run.config.steps}")
+    return carry_on(run, parallel, console)
+
+
+def carry_on(run: Run, parallel: Parallel, console: Console | None) -> Run:
+    """Train what is left of a run, showing how it goes."""
+    console = console or Console()
+    total = run.config.iterations * run.config.steps_per_iteration
+    if total != run.config.steps:
+        console.print(
+            f"{run.config.steps:,} steps are {run.config.iterations} whole iterations of "
+            f"{run.config.steps_per_iteration:,}: training {total:,} steps"
+        )
+    with Display(run.config, console) as display:
+        display.expect([seed for seed in run.seeds if not is_finished(run, seed)])
+        launch(run, parallel, display)
+    return run
+
+
+def evaluate(path: str | Path, *, episodes: int = 32) -> dict[int, Scores]:
+    """Greedy episodes of every seed's stored policy under its stored configuration."""
+    if episodes < 1:
+        raise GraspError(f"episodes must be at least 1, not {episodes}")
+    run = runs.find(path)
+    env, algorithm = build(run.config)
+    scorer = jax.jit(lambda state, key: play(env, algorithm, state, key, episodes))
+    found = {seed: load_state(run, seed, algorithm) for seed in run.seeds}
+    return {seed: jax.device_get(scorer(state, jax.random.key(seed))) for seed, state in found.items()}
+
+
+def compare(
+    paths: Sequence[str | Path], *, out: str | Path | None = None, latex: bool = False
+) -> comparison.Comparison:
+    """Compare runs; with `out`, write the table (.md, or .tex if `latex`), the numbers and the curves there."""
+    found = records.load_runs(paths)
+    result = comparison.compare(found)
+    if out is not None:
+        tables.write(result, found, Path(out), latex)
+    return result
+
+
+def build(config: Config) -> tuple[Env, Algorithm]:
+    env = envs.make(config.env)
+    return env, algos.make(config, env.spec)
+
+
+def load_state(run: Run, seed: int, algorithm: Algorithm) -> PyTree:
+    """A state that acts with the seed's stored policy: the best one if it has finished, else the newest."""
+    stored = [*checkpoint.stored(run.snapshots(seed))[-1:], *filter(Path.exists, [run.policy(seed)])]
+    if not stored:
+        raise GraspError(f"{run.folder(seed)} holds no policy yet; train it with: grasp resume {run.path}")
+    state = algorithm.init(jax.random.key(seed))
+    try:
+        return state._replace(**checkpoint.load(stored[-1], acting(algorithm, state))[0])
+    except checkpoint.Damaged as damage:
+        raise GraspError(str(damage)) from None
+
+
+class Team:
+    """A trained team, one step at a time: `grasp.load(RUN).act(observation)`."""
+
+    def __init__(self, env: Env, algorithm: Algorithm, state: PyTree):
+        self.spec = env.spec
+        self._algorithm, self._state = algorithm, state
+        self._act = jax.jit(algorithm.act, static_argnums=4)
+        self._key = jax.random.key(0)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the episode so far; call it whenever the environment is reset."""
+        self._memory = self._algorithm.memory(1)
+
+    def act(
+        self,
+        obs: Float[Array | np.ndarray, "N o"] | Observation,
+        avail: Bool[Array | np.ndarray, "N a"] | None = None,
+        alive: Bool[Array | np.ndarray, " N"] | None = None,
+        greedy: bool = True,
+    ) -> Int[np.ndarray, " N"]:
+        """Every agent's action. `avail` and `alive` may be left out where all actions are legal and all agents live."""
+        self._key, act_key = jax.random.split(self._key)
+        observation = obs if isinstance(obs, Observation) else self._observation(obs, avail, alive)
+        batch = jax.tree.map(lambda x: x[None], observation)
+        decision = self._act(self._state, self._memory, batch, act_key, greedy)
+        self._memory = decision.memory
+        return np.asarray(decision.action[0])
+
+    def _observation(self, obs: Any, avail: Any, alive: Any) -> Observation:
+        shape = (self.spec.num_agents, self.spec.obs_dim)
+        if np.shape(obs) != shape:
+            raise GraspError(f"{self.spec.name} gives observations of shape {shape}, not {np.shape(obs)}")
+        if avail is None:
+            avail = np.ones((self.spec.num_agents, self.spec.num_actions), bool)
+        alive = np.ones(self.spec.num_agents, bool) if alive is None else alive
+        # The state feeds only the critic, which acting does not read.
+        return Observation(
+            jnp.asarray(obs, jnp.float32), jnp.zeros(self.spec.state_dim), jnp.asarray(avail), jnp.asarray(alive)
+        )
+
+
+def load(path: str | Path, seed: int | None = None) -> Team:
+    """The trained team of a run (its first seed, unless another is named)."""
+    run = runs.find(path)
+    env, algorithm = build(run.config)
+    return Team(env, algorithm, load_state(run, run.seeds[0] if seed is None else seed, algorithm))

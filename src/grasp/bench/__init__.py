@@ -1,0 +1,51 @@
+"""`grasp bench`: ratios measured side by side in one run.
+
+A time in seconds is this machine's, in this minute, and means little; the ratio of two times taken in turns means more.
+Every line therefore carries what it was compared with, and the peak memory of the process that ran it.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+from rich.table import Table
+
+from grasp.bench import cost, envs, qp, speed, update
+from grasp.bench.measure import Line
+from grasp.config import did_you_mean
+from grasp.types import GraspError
+
+BENCHMARKS: dict[str, Callable[[bool], Iterator[Line]]] = {
+    "cost": cost.run,
+    "qp": qp.run,
+    "update": update.run,
+    "envs": envs.run,
+    "speed": speed.run,
+}
+
+
+def run(name: str | None, as_json: bool, smoke: bool) -> None:
+    """Run one benchmark or all of them, printing each line when it is known."""
+    if name is not None and name not in BENCHMARKS:
+        raise GraspError(f"unknown benchmark '{name}'; {did_you_mean(name, BENCHMARKS)}")
+    console = Console()
+    for word in [name] if name else list(BENCHMARKS):
+        doc = (BENCHMARKS[word].__doc__ or "").strip().splitlines()[0]
+        if not as_json:
+            console.print(f"[bold]{word}[/bold]  {doc}", highlight=False)
+        lines = []
+        for line in BENCHMARKS[word](smoke):
+            lines.append(line)
+            if as_json:
+                print(json.dumps({"benchmark": word, **line._asdict()}), flush=True)
+        if not as_json:
+            console.print(table(lines))
+
+
+def table(lines: list[Line]) -> Table:
+    """The lines of one benchmark."""
+    shown = Table("case", "measured", "ratio", "against", "peak MB")
+    for line in lines:
+        ratio = "" if line.ratio is None else f"{line.ratio:.3g}"
+        shown.add_row(line.case, f"{line.value:,.4g} {line.unit}", ratio, line.against, f"{line.peak_mb:,.0f}")
+    return shown

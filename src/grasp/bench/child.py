@@ -1,0 +1,42 @@
+"""A measured process: `python -m grasp.bench.child TASK CORE`, started by `grasp.bench.measure`.
+
+It prints `ready` when everything is compiled, waits for a line, measures, and prints one JSON object.
+"""
+
+import json
+import os
+import sys
+import time
+
+
+def main() -> None:
+    task, core = json.loads(sys.argv[1]), sys.argv[2]
+    if core:
+        from grasp.launch.worker import pin
+
+        pin(int(core))
+    stream = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # whatever a simulator prints must not mix with the answers
+    from grasp import cache
+    from grasp.bench import measure, peer
+
+    cache.enable()
+    if task["kind"] == "peer":
+        advance, steps = peer.trainer(**task["options"])
+    else:
+        config = measure.configure(task["algo"], task["env"], task["options"])
+        advance, steps = measure.trainer(config), config.steps_per_iteration
+    for _ in range(2):
+        measure.jax.block_until_ready(advance())
+    print("ready", file=stream)
+    sys.stdin.readline()
+    began = time.perf_counter()
+    for _ in range(task["iterations"]):
+        measure.jax.block_until_ready(advance())
+    seconds = time.perf_counter() - began
+    rate = steps * task["iterations"] / seconds
+    print(json.dumps({"rate": rate, "seconds": seconds, "peak_mb": measure.peak_mb()}), file=stream)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""How time is taken: in turns within a process, or in pinned child processes that start together."""
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+
+from grasp.config import Config, configure
+from grasp.training import build
+
+WORKLOAD = {"num_envs": 64, "rollout": 120, "epochs": 10, "minibatches": 1, "chunk": 10, "hidden": 64}
+"""The published settings of the recurrent MAPPO that we compare with."""
+SMOKE = {"num_envs": 4, "rollout": 20, "epochs": 2, "minibatches": 1, "chunk": 10, "hidden": 16}
+
+
+class Line(NamedTuple):
+    """One row of a benchmark."""
+
+    case: str
+    value: float
+    unit: str
+    ratio: float | None = None
+    against: str = ""
+    peak_mb: float = 0.0
+
+
+def peak_mb() -> float:
+    """The most memory this process has held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def in_turns(actions: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Median seconds of each action, taken in turns so that a slow minute slows them all. Each runs twice unmeasured:
+    the first call compiles, the second may compile again for the types the first returned."""
+    for action in actions.values():
+        for _ in range(2):
+            jax.block_until_ready(action())
+    taken: dict[str, list[float]] = {name: [] for name in actions}
+    for _ in range(rounds):
+        for name, action in actions.items():
+            began = time.perf_counter()
+            jax.block_until_ready(action())
+            taken[name].append(time.perf_counter() - began)
+    return {name: statistics.median(times) for name, times in taken.items()}
+
+
+def workload(algo: str, env: str, smoke: bool, **options: Any) -> Config:
+    """A configuration of the benchmark's sizes."""
+    sizes = (SMOKE if smoke else WORKLOAD) | options
+    return configure(algo, env, {"steps": 10**9, **sizes})
+
+
+def trainer(config: Config) -> Callable[[], Any]:
+    """A function that runs one more whole iteration each time it is called."""
+    programs = build(config, 1)
+    state = [programs.begin([0])]
+
+    def advance() -> Any:
+        state[0], metrics = programs.advance(state[0])
+        return metrics
+
+    return advance
+
+
+class Child:
+    """A measurement in a process of its own, pinned to one core or free; it waits for `go` when it is ready."""
+
+    def __init__(self, task: dict[str, Any], core: int | None):
+        command = [sys.executable, "-m", "grasp.bench.child", json.dumps(task), "" if core is None else str(core)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def wait_ready(self) -> None:
+        assert self.process.stdout is not None
+        if self.process.stdout.readline().strip() != "ready":
+            raise RuntimeError(f"a benchmark's process ended early, with exit code {self.process.wait()}")
+
+    def go(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    def result(self) -> dict[str, float]:
+        assert self.process.stdout is not None
+        found = json.loads(self.process.stdout.readline())
+        self.process.wait()
+        return found
+
+
+def together(tasks: list[dict[str, Any]], cores: Sequence[int | None]) -> list[dict[str, float]]:
+    """Results of children that were measured at the same time."""
+    children = [Child(task, core) for task, core in zip(tasks, cores, strict=True)]
+    for child in children:
+        child.wait_ready()
+    for child in children:
+        child.go()
+    return [child.result() for child in children]

@@ -1,0 +1,52 @@
+"""How much of the processor an update uses."""
+
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from grasp import rollout
+from grasp.bench.measure import Line, in_turns, peak_mb, workload
+from grasp.config import Config
+from grasp.training import build
+from grasp.types import EnvSpec
+
+ROWS, CHAIN = 384, 64
+
+
+def model_flops(config: Config, spec: EnvSpec) -> float:
+    """Multiply-adds of one update, times two: forward once, backward twice that, every epoch."""
+    h, width = config.hyper, config.hyper.hidden
+    gates = 2 * width * 3 * width
+    actor = spec.obs_dim * width + gates + width * spec.num_actions
+    critic = spec.state_dim * width + (2 * width * width if h.critic == "mlp" else gates) + width
+    samples = h.num_envs * h.rollout * h.epochs
+    return 3 * 2.0 * samples * (spec.num_agents * actor + critic)
+
+
+def run(smoke: bool) -> Iterator[Line]:
+    """Model flops a second of an update, as a share of a plain float32 matmul's in the same process."""
+    config = workload("mappo", "mpe/simple_spread", smoke)
+    programs = build(config, 1)
+    env, algorithm = programs.env, programs.algorithm
+    run_state = jax.tree.map(lambda x: x[0], programs.begin([0]))
+    _, trajectory, _ = jax.jit(
+        lambda state, arena, key: rollout.collect(env, algorithm, state, arena, key, config.hyper.rollout)
+    )(run_state.state, run_state.arena, jax.random.key(0))
+    update = jax.jit(algorithm.update)
+    width = config.hyper.hidden
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.normal(size=(ROWS, width)), jnp.float32)
+    up, down = (jnp.asarray(rng.normal(size=s) / width, jnp.float32) for s in ((width, 3 * width), (3 * width, width)))
+    chain = jax.jit(lambda x: jax.lax.fori_loop(0, CHAIN, lambda _, y: y @ up @ down, x))
+    actions = {
+        "matmul": lambda: chain(x),
+        "update": lambda: update(run_state.state, trajectory, jax.random.key(1)),
+    }
+    taken = in_turns(actions, rounds=3 if smoke else 9)
+    matmul = 2.0 * 2 * ROWS * width * 3 * width * CHAIN / taken["matmul"] / 1e9
+    reached = model_flops(config, env.spec) / taken["update"] / 1e9
+    shape = f"[{ROWS}, {width}] @ [{width}, {3 * width}]"
+    yield Line(f"matmul {shape} and back", matmul, "Gflop/s", None, "", peak_mb())
+    yield Line(f"update, {config.env}", reached, "Gflop/s", reached / matmul, "matmul", peak_mb())

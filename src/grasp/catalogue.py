@@ -1,0 +1,50 @@
+"""`grasp list`: what can be named on the command line."""
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from grasp.config import PRESETS
+from grasp.consensus import CONDITIONS, OPERATORS
+from grasp.envs import base as envs
+from grasp.types import GraspError
+
+
+def catalogue() -> dict[str, Any]:
+    """Algorithms, environments with their sizes, operators with the paper's three conditions."""
+    return {
+        "algorithms": {name: asdict(hyper) for name, hyper in PRESETS.items()},
+        "environments": {name: sizes(name) for name in envs.names()},
+        "operators": {name: CONDITIONS[name]._asdict() for name in OPERATORS},
+    }
+
+
+def sizes(name: str) -> dict[str, Any]:
+    """An environment's spec, or what is missing to make it."""
+    try:
+        return asdict(envs.make(name).spec)
+    except GraspError as missing:
+        return {"name": name, "missing": str(missing)}
+
+
+def show(console: Console) -> None:
+    """The catalogue as tables."""
+    found = catalogue()
+    algorithms = Table("algorithm", "operator", title="algorithms", title_justify="left")
+    for name, hyper in found["algorithms"].items():
+        algorithms.add_row(name, hyper["operator"])
+    environments = Table("environment", title="environments", title_justify="left")
+    for column in ("agents", "obs", "state", "actions", "limit", "wins"):
+        environments.add_column(column, justify="right")
+    for name, spec in found["environments"].items():
+        if "missing" in spec:
+            environments.add_row(name, "needs a package")
+            continue
+        numbers = [spec[k] for k in ("num_agents", "obs_dim", "state_dim", "num_actions", "horizon")]
+        environments.add_row(name, *map(str, numbers), "yes" if spec["has_wins"] else "")
+    operators = Table("operator", "Pareto", "continuous", "in the hull", title="operators", title_justify="left")
+    for name, conditions in found["operators"].items():
+        operators.add_row(name, *(str(value).replace("_", " ") for value in conditions.values()))
+    console.print(algorithms, environments, operators)

@@ -1,0 +1,249 @@
+"""The command `grasp`: parse and call.
+
+Built on argparse rather than tyro: a mistake must end in one sentence with the nearest right word, which needs a say
+in every error (docs/concepts.md). Options still have one definition, the fields of `grasp.config`.
+"""
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import Field, fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+from grasp.config import PRESETS, RUN_FIELDS, describe, did_you_mean, parse, preset
+from grasp.types import GraspError
+from grasp.version import __version__
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose complaints are ours: one sentence, exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        raise GraspError(f"{message}; see: {self.prog} --help")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The exit code: 0, 2 for a user's mistake (one sentence on standard error), 130 for Ctrl-C."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    sys.path.append(os.getcwd())  # so that package.module:factory finds the user's own modules, as python -m would
+    try:
+        options = parser(arguments).parse_args(arguments)
+        options.call(options)
+    except GraspError as mistake:
+        print(f"grasp: {mistake}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("grasp: stopped; `grasp resume` continues from the last checkpoint", file=sys.stderr)
+        return 130
+    return 0
+
+
+def parser(arguments: list[str]) -> Parser:
+    """All commands. `train` takes the options of the algorithm it is given."""
+    root = Parser(prog="grasp", description="Train teams of agents with consensus gradients.", allow_abbrev=False)
+    root.add_argument("--version", action="version", version=f"grasp {__version__}")
+    commands = root.add_subparsers(metavar="COMMAND", parser_class=Parser, required=True)
+    adders = {
+        "train": add_train,
+        "resume": add_resume,
+        "evaluate": add_evaluate,
+        "compare": add_compare,
+        "tensorboard": add_tensorboard,
+        "list": add_list,
+        "bench": add_bench,
+    }
+    word = arguments[0] if arguments else ""
+    if word and not word.startswith("-") and word not in adders:
+        raise GraspError(f"unknown command '{word}'; {did_you_mean(word, adders)}")
+    for add in adders.values():
+        add(commands, arguments)
+    return root
+
+
+def add_train(commands: Any, arguments: list[str]) -> None:
+    algo = arguments[1] if len(arguments) > 1 and arguments[0] == "train" else ""
+    hyper = PRESETS["grasp-mappo"] if algo in ("", "-h", "--help") else preset(algo)
+    command = commands.add_parser("train", help="train an algorithm in an environment", allow_abbrev=False)
+    command.add_argument("algo", metavar="ALGO", help=", ".join(PRESETS))
+    command.add_argument("env", metavar="ENV", help="see `grasp list`, or package.module:factory for your own")
+    command.add_argument("--out", metavar="DIR", help="the run directory (default: runs/ALGO_ENV)")
+    add_parallel(command)
+    known = [*RUN_FIELDS, *fields(hyper)]
+    for option in known:
+        default = getattr(hyper, option.name, option.default)
+        command.add_argument(
+            *flags(option), dest=option.name, metavar="VALUE", type=typed(option), default=argparse.SUPPRESS,
+            help=f"{option.metadata['help']} (default: {default})",
+        )  # fmt: skip
+    refuse_unknown(arguments, [flag for option in known for flag in flags(option)] + ["--out", "--parallel"], "train")
+    command.set_defaults(call=run_train, names=[option.name for option in known])
+
+
+def flags(option: Field) -> list[str]:
+    """`--num_envs`, as the field is written, and `--num-envs`, as most command lines would."""
+    return list(dict.fromkeys([f"--{option.name}", f"--{option.name.replace('_', '-')}"]))
+
+
+def typed(option: Field) -> Any:
+    """A reader of the option's value whose complaint is a sentence."""
+
+    def read(text: str) -> Any:
+        try:
+            return parse(text, option.type)
+        except ValueError:
+            raise GraspError(f"{option.name} must be {describe(option.type)}, not '{text}'") from None
+
+    return read
+
+
+def refuse_unknown(arguments: list[str], known: list[str], command: str) -> None:
+    """The nearest right flag, before argparse loses it in a list of everything it did not understand."""
+    if not arguments or arguments[0] != command:
+        return
+    for word in arguments[1:]:
+        name = word.partition("=")[0]
+        if name.startswith("--") and name not in [*known, "--help"]:
+            raise GraspError(f"unknown option '{name}'; {did_you_mean(name, known)}")
+
+
+def add_parallel(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--parallel", choices=["auto", "processes", "vmap"], default="auto",
+        help="several seeds as one process a core, or as one mapped program; auto takes the faster",
+    )  # fmt: skip
+
+
+def add_resume(commands: Any, _: list[str]) -> None:
+    command = commands.add_parser("resume", help="continue a stopped or killed run, bit for bit")
+    command.add_argument("run", metavar="RUN", help="a run directory, or one seed's folder in it")
+    command.add_argument("--steps", type=whole("steps"), help="train on to this many environment steps in all")
+    add_parallel(command)
+    command.set_defaults(call=run_resume)
+
+
+def add_evaluate(commands: Any, _: list[str]) -> None:
+    command = commands.add_parser("evaluate", help="greedy episodes of the stored policy")
+    command.add_argument("run", metavar="RUN")
+    command.add_argument("--episodes", type=whole("episodes"), default=32, help="episodes of each seed (default: 32)")
+    command.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    command.set_defaults(call=run_evaluate)
+
+
+def add_compare(commands: Any, _: list[str]) -> None:
+    command = commands.add_parser("compare", help="curves and a table with intervals from run directories")
+    command.add_argument("runs", metavar="RUN", nargs="+")
+    command.add_argument("--out", metavar="DIR", help="write the table, the numbers and the plot here")
+    command.add_argument("--latex", action="store_true", help="print the table as LaTeX")
+    command.set_defaults(call=run_compare)
+
+
+def add_tensorboard(commands: Any, _: list[str]) -> None:
+    command = commands.add_parser("tensorboard", help="copy a run's metrics to TensorBoard event files")
+    command.add_argument("run", metavar="RUN")
+    command.add_argument("--out", metavar="DIR", help="where to write them (default: RUN/tensorboard)")
+    command.set_defaults(call=run_tensorboard)
+
+
+def add_list(commands: Any, _: list[str]) -> None:
+    command = commands.add_parser("list", help="algorithms, environments and operators")
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.set_defaults(call=run_list)
+
+
+def add_bench(commands: Any, _: list[str]) -> None:
+    command = commands.add_parser("bench", help="the benchmarks, as ratios measured side by side in one run")
+    command.add_argument("name", metavar="NAME", nargs="?", help="one of them (default: all)")
+    command.add_argument("--json", action="store_true", help="print one JSON object a measurement")
+    command.add_argument("--smoke", action="store_true", help="tiny sizes: does every benchmark run at all?")
+    command.set_defaults(call=run_bench)
+
+
+def whole(name: str) -> Any:
+    """A reader of a positive whole number."""
+
+    def read(text: str) -> int:
+        try:
+            number = parse(text, int)
+        except ValueError:
+            raise GraspError(f"{name} must be a whole number, not '{text}'") from None
+        if number < 1:
+            raise GraspError(f"{name} must be at least 1, not {number}")
+        return number
+
+    return read
+
+
+def run_train(options: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from grasp import api, cache, report
+
+    cache.enable()
+    given = {name: getattr(options, name) for name in options.names if hasattr(options, name)}
+    console = Console()
+    run = api.train(options.algo, options.env, out=options.out, parallel=options.parallel, console=console, **given)
+    report.print_run(run, console)
+
+
+def run_resume(options: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from grasp import api, cache, report
+
+    cache.enable()
+    console = Console()
+    run = api.resume(options.run, steps=options.steps, parallel=options.parallel, console=console)
+    report.print_run(run, console)
+
+
+def run_evaluate(options: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from grasp import api, cache, report, runs
+
+    cache.enable()
+    scores = api.evaluate(options.run, episodes=options.episodes)
+    rows = report.score_rows(runs.find(options.run), scores)
+    if options.json:
+        print(json.dumps(rows))
+    else:
+        report.print_scores(rows, Console())
+
+
+def run_compare(options: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from grasp import api, tables
+
+    result = api.compare(options.runs, out=options.out, latex=options.latex)
+    if options.latex:
+        print(tables.latex(result))
+    else:
+        Console().print(tables.render(result))
+
+
+def run_tensorboard(options: argparse.Namespace) -> None:
+    from grasp import runs, tensorboard
+
+    run = runs.find(options.run)
+    out = Path(options.out) if options.out else run.path / "tensorboard"
+    print(f"{tensorboard.export(run, out):,} values written; look at them with: tensorboard --logdir {out}")
+
+
+def run_list(options: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from grasp import catalogue
+
+    if options.json:
+        print(json.dumps(catalogue.catalogue(), indent=2))
+    else:
+        catalogue.show(Console())
+
+
+def run_bench(options: argparse.Namespace) -> None:
+    from grasp import bench
+
+    bench.run(options.name, as_json=options.json, smoke=options.smoke)

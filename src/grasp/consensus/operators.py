@@ -1,0 +1,183 @@
+"""Operators the min-norm point is compared with, each a function of the Gram matrix.
+
+Every operator here is defined for zero, duplicate, rank-deficient and single gradients. Weights that are all 0 mean
+"no direction". Lengths follow the papers, with the mean (not the sum) over agents where they add them up.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from grasp.consensus.quadratic import nonnegative
+from grasp.consensus.solver import Status, cosines, solve
+
+Gram = Float[Array, "N N"]
+Weights = Float[Array, " N"]
+
+
+def frank_wolfe(G: Gram, key: PRNGKeyArray) -> Weights:
+    """Min-norm by 100 Frank–Wolfe steps from uniform weights, as MGDA is usually coded (Sener and Koltun 2018).
+
+    t = argmin_j (Gw)_j, then exact line search between w and e_t. It stops short of the optimum, so agents can be left
+    in conflict with u by as much as its gap.
+    """
+    del key
+
+    def step(_: Array, w: Weights) -> Weights:
+        Gw = G @ w
+        t = jnp.argmin(Gw)
+        value, cross, corner = w @ Gw, Gw[t], G[t, t]
+        width = value - 2 * cross + corner
+        gamma = jnp.clip(jnp.where(width > 0, (value - cross) / jnp.where(width > 0, width, 1), 0), 0, 1)
+        return (1 - gamma) * w + gamma * (jnp.arange(len(G)) == t)
+
+    return lax.fori_loop(0, 100, step, _uniform(G))
+
+
+def pcgrad(G: Gram, key: PRNGKeyArray) -> Weights:
+    """Gradient surgery (PCGrad, Yu et al. 2020): each g_i loses what points against the others, in random order.
+
+    v = g_i; for j ≠ i in an order of agent i's own: if v·g_j < 0, v ← v − (v·g_j / ‖g_j‖²) g_j. u is the mean of the v.
+    """
+    num = len(G)
+    orders = jax.vmap(lambda k: jax.random.permutation(k, num))(jax.random.split(key, num))
+
+    def surgery(i: Array, order: Array) -> Weights:
+        def step(v: Weights, j: Array) -> tuple[Weights, None]:
+            dot = G[j] @ v
+            hit = (j != i) & (dot < 0) & (G[j, j] > 0)
+            return v - jnp.where(hit, dot / jnp.where(hit, G[j, j], 1), 0) * (jnp.arange(num) == j), None
+
+        return lax.scan(step, (jnp.arange(num) == i).astype(G.dtype), order)[0]
+
+    return jnp.mean(jax.vmap(surgery)(jnp.arange(num), orders), axis=0)
+
+
+def cagrad(G: Gram, key: PRNGKeyArray, c: float = 0.5) -> Weights:
+    """Conflict-averse gradient (Liu et al. 2021): max_d min_i g_i·d with ‖d − m‖ ≤ c‖m‖, m the mean gradient.
+
+    Its dual is min over the simplex of m·v + κ‖v‖, v = Σ w_i g_i, κ = c‖m‖; then d = m + κ v/‖v‖. Writing
+    κ‖v‖ = min_t ‖v‖²/2t + κ²t/2, the inner minimum for a fixed t is the min-norm point of the hull of g_i + t m, which
+    the exact solver gives; the outer one is convex in t and is found by bisection on ‖v‖ = κt. With 0 in the hull, or
+    m = 0, there is no direction to add and d = m.
+    """
+    del key
+    m = jnp.mean(G, axis=1)
+    squared = jnp.maximum(jnp.mean(m), 0)
+    kappa = c * jnp.sqrt(squared)
+    safe = jnp.where(kappa > 0, kappa, 1)
+
+    def inner(t: Array) -> tuple[Weights, Array]:
+        w = solve(G + t * (m[:, None] + m[None, :]) + t**2 * squared).weights
+        return w, jnp.sqrt(jnp.maximum(w @ G @ w, 0))
+
+    def halve(_: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = bounds
+        middle = (low + high) / 2
+        short = kappa * middle < inner(middle)[1]
+        return jnp.where(short, middle, low), jnp.where(short, high, middle)
+
+    top = jnp.sqrt(jnp.max(jnp.diagonal(G))) / safe
+    low, high = lax.fori_loop(0, 40, halve, (jnp.zeros_like(top), top))
+    w, length = inner((low + high) / 2)
+    usable = (kappa > 0) & (length > 0) & (solve(G).status != Status.STATIONARY)
+    return _uniform(G) + jnp.where(usable, kappa / jnp.where(usable, length, 1), 0) * w
+
+
+def nash(G: Gram, key: PRNGKeyArray) -> Weights:
+    """Nash bargaining (Navon et al. 2022): G α = 1/α, so every agent gains g_i·u = 1/α_i > 0, and ‖u‖² = N.
+
+    α minimises the self-concordant ½ αᵀGα − Σ log α_i; damped Newton with step 1/(1 + decrement), at most 200 steps. No
+    solution exists with 0 in the hull: the weights are then 0.
+    """
+    del key
+    H, relative, zero = cosines(G)
+    num = len(G)
+
+    def newton(state: tuple[Weights, Array, Array]) -> tuple[Weights, Array, Array]:
+        beta, _, iterations = state
+        gradient = H @ beta - 1 / beta
+        factor = lax.linalg.cholesky(H + jnp.diag(beta**-2), symmetrize_input=False)
+        half = lax.linalg.triangular_solve(factor, gradient[:, None], left_side=True, lower=True)
+        step = lax.linalg.triangular_solve(factor, half, left_side=True, lower=True, transpose_a=True)[:, 0]
+        decrement = jnp.sqrt(jnp.sum(half**2))
+        # Inside the region of quadratic convergence a full step is safe and keeps beta positive.
+        beta = beta - step / jnp.where(decrement < 0.25, 1, 1 + decrement)
+        return beta, decrement, iterations + 1
+
+    def unfinished(state: tuple[Weights, Array, Array]) -> Array:
+        return (state[1] > jnp.finfo(G.dtype).eps) & (state[2] < 200)
+
+    start = jnp.full(num, (num / jnp.maximum(jnp.sum(H), 1 / num)) ** 0.5, G.dtype)
+    beta, _, _ = lax.while_loop(unfinished, newton, (start, jnp.asarray(jnp.inf, G.dtype), jnp.asarray(0)))
+    largest = jnp.sqrt(jnp.max(jnp.diagonal(G)))
+    alpha = beta / jnp.where(zero, 1, relative * largest)
+    solvable = (solve(G).status != Status.STATIONARY) & jnp.all(jnp.isfinite(alpha))
+    return jnp.where(solvable, alpha, 0)
+
+
+def nash_normalised(G: Gram, key: PRNGKeyArray) -> Weights:
+    """Nash bargaining with weights divided by their sum, which brings u into the hull; 0 with 0 in the hull.
+
+    Since ‖u‖ ≤ N² times the min-norm point's length, the value 0 continues it. Multiplying one gradient by a positive
+    number changes its length, never its direction.
+    """
+    alpha = nash(G, key)
+    total = jnp.sum(alpha)
+    return alpha / jnp.where(total > 0, total, 1)
+
+
+def upgrad(G: Gram, key: PRNGKeyArray) -> Weights:
+    """Unconflicting projection (Quinton and Rey 2024): the mean of the g_i, each projected on {v : v·g_j ≥ 0 ∀j}."""
+    del key
+    return jnp.mean(jax.vmap(lambda preference: _onto_dual_cone(G, preference))(jnp.eye(len(G), dtype=G.dtype)), axis=0)
+
+
+def dualproj(G: Gram, key: PRNGKeyArray) -> Weights:
+    """The mean gradient projected on {v : v·g_j ≥ 0 for all j} (as in gradient episodic memory, Lopez-Paz 2017)."""
+    del key
+    return _onto_dual_cone(G, _uniform(G))
+
+
+def imtl_g(G: Gram, key: PRNGKeyArray) -> Weights:
+    """Impartial learning (Liu et al. 2021): the affine combination with equal cosines to all g_i.
+
+    w ∝ G⁺ n with n_i = ‖g_i‖, divided by the (signed) sum; 0 where that sum vanishes.
+    """
+    del key
+    values, vectors = jnp.linalg.eigh(G)
+    inverse = jnp.where(_nonzero(values), 1 / jnp.where(_nonzero(values), values, 1), 0)
+    v = vectors @ (inverse * (vectors.T @ jnp.sqrt(jnp.maximum(jnp.diagonal(G), 0))))
+    total = jnp.sum(v)
+    usable = jnp.abs(total) > 8 * jnp.finfo(G.dtype).eps * jnp.sum(jnp.abs(v))
+    return jnp.where(usable, v / jnp.where(usable, total, 1), 0)
+
+
+def aligned_mtl(G: Gram, key: PRNGKeyArray) -> Weights:
+    """Aligned-MTL, minimal scaling (Senushkin et al. 2023): the mean after all singular values are made equal.
+
+    w = √λ_min G^{-1/2} 1/N over the non-zero part of the spectrum, λ_min its smallest eigenvalue.
+    """
+    del key
+    values, vectors = jnp.linalg.eigh(G)
+    kept = _nonzero(values)
+    smallest = jnp.min(jnp.where(kept, values, jnp.inf))
+    balance = jnp.where(kept, jnp.sqrt(smallest / jnp.where(kept, values, 1)), 0)
+    return vectors @ (balance * (vectors.T @ _uniform(G)))
+
+
+def _uniform(G: Gram) -> Weights:
+    return jnp.full(len(G), 1 / len(G), G.dtype)
+
+
+def _nonzero(values: Weights) -> Array:
+    return values > 8 * len(values) * jnp.finfo(values.dtype).eps * jnp.maximum(jnp.max(values), 0)
+
+
+def _onto_dual_cone(G: Gram, preference: Weights) -> Weights:
+    """Weights of Σ p_i g_i projected on the dual cone: argmin vᵀGv over v ≥ p, solved for s = v − p ≥ 0."""
+    H, norms, zero = cosines(G)
+    wanted = jnp.where(zero, 0, preference * norms)
+    s, _ = nonnegative(H, -(jnp.where(zero[:, None] | zero[None, :], 0, H) @ wanted))
+    return preference + jnp.where(zero, 0, s / jnp.where(zero, 1, norms))

@@ -1,0 +1,51 @@
+"""The centralised critic: one value of the global state, in the units of ValueNorm.
+
+The paper's table lists an MLP of three ReLU layers, its prose an RNN (D6): `mlp` is the default, `gru` the option.
+"""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from grasp import nets
+from grasp.types import Key, PyTree
+
+Kind = Literal["mlp", "gru"]
+
+
+def critic_init(key: Key, kind: Kind, state_dim: int, hidden: int) -> PyTree:
+    """Fresh parameters."""
+    if kind == "mlp":
+        return nets.mlp_init(key, [state_dim, hidden, hidden, hidden, 1])
+    front_key, value_key = jax.random.split(key)
+    return {"front": nets.encoded_init(front_key, state_dim, hidden), "value": nets.dense_init(value_key, hidden, 1)}
+
+
+def critic_memory(kind: Kind, num_envs: int, hidden: int) -> Float[Array, "B H"]:
+    """The memory of an episode's start; an MLP has none (width 0)."""
+    return jnp.zeros((num_envs, hidden if kind == "gru" else 0))
+
+
+def values(
+    params: PyTree, kind: Kind, memory: Float[Array, "*R H"], state: Float[Array, "L *R s"], first: Bool[Array, "L *R"]
+) -> Float[Array, "L *R"]:
+    """Values along a sequence that starts from stored memories."""
+    if kind == "mlp":
+        return nets.mlp(params, state)[..., 0]
+    return _value(params, nets.encoded_gru(params["front"], memory, state, first))
+
+
+def value_step(
+    params: PyTree, kind: Kind, memory: Float[Array, "*B H"], state: Float[Array, "*B s"]
+) -> tuple[Float[Array, "*B"], Float[Array, "*B H"]]:
+    """The value of one state, and the memory after it."""
+    if kind == "mlp":
+        return nets.mlp(params, state)[..., 0], memory
+    memory = nets.encoded_step(params["front"], memory, state)
+    return _value(params, memory), memory
+
+
+def _value(params: PyTree, memory: Array) -> Array:
+    return nets.dense(params["value"], jax.nn.relu(memory))[..., 0]

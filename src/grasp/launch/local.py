@@ -1,0 +1,118 @@
+"""Seeds on this machine: mapped in one process, or one process a core.
+
+On a CPU a recurrent update fills one core and gains little from a second, so seeds run as single-threaded processes,
+each pinned to a core. On an accelerator they run as one program. Both write the same files.
+"""
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+
+from grasp.runs import Run
+from grasp.training import Reporter, is_finished, train
+from grasp.types import GraspError
+
+Parallel = Literal["auto", "processes", "vmap"]
+
+
+def launch(run: Run, parallel: Parallel, report: Reporter) -> None:
+    """Train every unfinished seed of a run."""
+    seeds = [seed for seed in run.seeds if not is_finished(run, seed)]
+    if not seeds:
+        return
+    if chosen(parallel, len(seeds)) == "vmap":
+        train(run, seeds, report)
+    else:
+        Pool(run, report).train(seeds)
+
+
+def chosen(parallel: Parallel, num_seeds: int) -> Parallel:
+    """What `auto` means here."""
+    if parallel != "auto":
+        return parallel
+    return "processes" if jax.default_backend() == "cpu" and num_seeds > 1 else "vmap"
+
+
+def cores() -> list[int]:
+    """The cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+@dataclass
+class Worker:
+    """A seed's process on its core."""
+
+    seed: int
+    core: int
+    process: subprocess.Popen[str]
+    log: Path
+
+
+class Pool:
+    """As many seeds at a time as there are cores; the rest wait."""
+
+    def __init__(self, run: Run, report: Reporter):
+        self.run, self.report = run, report
+        self.messages: queue.Queue[tuple[Worker, dict[str, Any] | None]] = queue.Queue()
+        self.failures: list[str] = []
+
+    def train(self, seeds: list[int]) -> None:
+        waiting, free = deque(seeds), deque(cores())
+        running: list[Worker] = []
+        try:
+            while waiting or running:
+                while waiting and free:
+                    running.append(self.start(waiting.popleft(), free.popleft()))
+                worker, message = self.messages.get()
+                if message is not None:
+                    self.report(message)
+                    continue
+                running.remove(worker)
+                free.append(worker.core)
+                self.finish(worker)
+        finally:
+            for worker in running:
+                worker.process.kill()
+        if self.failures:
+            raise GraspError(f"{'; '.join(self.failures)}; continue with: grasp resume {self.run.path}")
+
+    def start(self, seed: int, core: int) -> Worker:
+        """A worker whose standard input stays open as long as this process lives: its end is the worker's end."""
+        folder = self.run.folder(seed)
+        folder.mkdir(exist_ok=True)
+        log = folder / "worker.log"
+        command = [sys.executable, "-m", "grasp.launch.worker", str(self.run.path), str(seed), str(core)]
+        with log.open("w") as errors:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
+        worker = Worker(seed, core, process, log)
+        threading.Thread(target=self.listen, args=(worker,), daemon=True).start()
+        return worker
+
+    def listen(self, worker: Worker) -> None:
+        """Pass on what a worker says; None when it has ended."""
+        assert worker.process.stdout is not None
+        for line in worker.process.stdout:
+            self.messages.put((worker, json.loads(line)))
+        worker.process.wait()
+        self.messages.put((worker, None))
+
+    def finish(self, worker: Worker) -> None:
+        code = worker.process.returncode
+        if code == 0:
+            worker.log.unlink(missing_ok=True)
+        elif code == 2:
+            self.failures.append(worker.log.read_text().strip().splitlines()[-1].removeprefix("grasp: "))
+        else:
+            how = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
+            self.failures.append(f"seed {worker.seed} {how} (its last words: {worker.log})")

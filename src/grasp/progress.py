@@ -1,0 +1,74 @@
+"""What a person sees while a run goes on: a bar a seed on a terminal, a line now and then elsewhere."""
+
+import time
+from contextlib import AbstractContextManager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from grasp.config import Config
+
+SHOWN = {
+    "train_return": "return {:.1f}",
+    "train_win_rate": "wins {:.0%}",
+    "conflict_rate": "conflict {:.0%}",
+    "u_norm": "‖u*‖ {:.2g}",
+}
+PLAIN_SECONDS = 15.0
+
+
+class Display(AbstractContextManager):
+    """The progress of several seeds. Call it with the messages of `grasp.train`."""
+
+    def __init__(self, config: Config, console: Console):
+        self.config, self.console = config, console
+        self.total = config.iterations * config.steps_per_iteration
+        columns = ("{task.description}", BarColumn(20), "{task.percentage:>3.0f}%", TimeRemainingColumn(compact=True))
+        self.bars = Progress(*map(_column, columns), _column("{task.fields[words]}"), console=console)
+        self.tasks: dict[int, Any] = {}
+        self.latest: dict[int, dict[str, Any]] = {}
+        self.spoken: dict[int, float] = {}
+
+    def __enter__(self) -> "Display":
+        if self.console.is_terminal:
+            self.bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bars.stop()
+
+    def expect(self, seeds: list[int]) -> None:
+        """Show the seeds at once: compiling takes a while, and silence would be ambiguous."""
+        for seed in seeds:
+            self.tasks[seed] = self.bars.add_task(f"seed {seed}", total=self.total, words="compiling")
+            self.latest[seed] = {}
+        if not self.console.is_terminal:
+            self.console.print(f"{self.config.algo} on {self.config.env}: compiling")
+
+    def __call__(self, message: dict[str, Any]) -> None:
+        seed = message["seed"]
+        self.latest[seed] |= message
+        words = describe(self.latest[seed], self.config.steps_per_iteration)
+        self.bars.update(self.tasks[seed], completed=message["env_steps"], words=words)
+        ended = message["kind"] == "absolute"
+        if not self.console.is_terminal and (ended or time.monotonic() - self.spoken.get(seed, 0) > PLAIN_SECONDS):
+            self.spoken[seed] = time.monotonic()
+            share = message["env_steps"] / self.total
+            self.console.print(f"seed {seed}  {share:4.0%}  {words}", highlight=False)
+
+
+def _column(column: Any) -> Any:
+    return TextColumn(column) if isinstance(column, str) else column
+
+
+def describe(latest: dict[str, Any], steps_per_iteration: int) -> str:
+    """The newest numbers in a few words."""
+    words = []
+    if latest["kind"] == "iteration":
+        words.append(f"{steps_per_iteration / max(latest['wall']['took'], 1e-9):,.0f} steps/s")
+    words += [shape.format(latest[name]) for name, shape in SHOWN.items() if latest.get(name) is not None]
+    if "return_mean" in latest:
+        score = f"{latest['win_rate']:.0%} wins" if "win_rate" in latest else f"{latest['return_mean']:.1f}"
+        words.append(f"greedy {score}")
+    return "  ".join(words)

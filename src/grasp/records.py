@@ -1,0 +1,216 @@
+"""Run directories as they were left: finished, killed half way, or short of a seed."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from grasp.runs import is_seed, locate
+from grasp.types import GraspError
+
+METRICS = {"win rate": "win_rate", "return": "return_mean"}
+TRAINING = ("conflict_rate", "u_ratio")
+ABSOLUTE, LAST = "absolute", "last 10 %"
+
+
+class Evaluation(NamedTuple):
+    """One line of kind "evaluation" or "absolute"."""
+
+    env_steps: int
+    return_mean: float
+    win_rate: float | None
+    episodes: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class SeedData:
+    """What one seed has written so far, in ascending order of env steps."""
+
+    seed: int
+    evaluations: tuple[Evaluation, ...]
+    absolute: Evaluation | None
+    training: dict[str, Float[np.ndarray, "2 _"]]
+    """Training metric -> (env steps, values), only those in `TRAINING` that the run has."""
+    env_steps: int
+
+    def curve(self, metric: str) -> Float[np.ndarray, "2 _"]:
+        """(env steps, values) of one of `METRICS`."""
+        points = [(float(e.env_steps), getattr(e, METRICS[metric])) for e in self.evaluations]
+        return np.array(points, dtype=float).reshape(-1, 2).T
+
+    def final(self) -> tuple[list[Evaluation], str]:
+        """The evaluations that the seed's score is the mean of, and what they are called."""
+        if self.absolute is not None:
+            return [self.absolute], ABSOLUTE
+        return list(self.evaluations[-math.ceil(len(self.evaluations) / 10) :]), LAST
+
+
+@dataclass(frozen=True, eq=False)
+class RunData:
+    """A run directory as far as it has got; `seeds` holds only those with an evaluation."""
+
+    path: Path
+    algo: str
+    env: str
+    label: str
+    config: dict[str, Any]
+    versions: dict[str, Any]
+    seeds: tuple[SeedData, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def has_wins(self) -> bool:
+        """Whether every evaluation has a win rate."""
+        lines = [e for s in self.seeds for e in (*s.evaluations, *([s.absolute] if s.absolute else []))]
+        return all(line.win_rate is not None for line in lines)
+
+    @property
+    def env_version(self) -> str:
+        """The package that decides the dynamics, and its version."""
+        return f"{self.versions.get('env_package', 'unknown package')} {self.versions.get('env_version', '?')}"
+
+    @property
+    def protocol(self) -> str:
+        """How the scores were measured, in one clause; printed with every number."""
+        episodes = span({e.episodes for s in self.seeds for e in s.evaluations}) or self.config.get("eval_episodes")
+        points = span({len(s.evaluations) for s in self.seeds})
+        gaps = [np.diff(s.curve("return")[0]) for s in self.seeds]
+        # The last gap may be short: a run need not be a whole number of intervals long.
+        even = all(np.allclose(g[:-1], np.median(g), rtol=0.1) for g in gaps if len(g) > 1)
+        text = f"{episodes or 'unknown'} greedy episodes at {points} {'evenly spaced ' if even else ''}points"
+        again = span({s.absolute.episodes for s in self.seeds if s.absolute})
+        return f"{text}; best checkpoint re-evaluated on {again} greedy episodes" if again else text
+
+
+def metric_of(runs: Sequence[RunData]) -> str:
+    """The metric in which runs on one environment can be compared: win rate if all of them have it."""
+    return "win rate" if all(run.has_wins for run in runs) else "return"
+
+
+def short(steps: float | int) -> str:
+    """1500 -> 1.5k, 2000000 -> 2M."""
+    size, unit = (1e6, "M") if abs(steps) >= 1e6 else (1e3, "k") if abs(steps) >= 1e3 else (1.0, "")
+    return f"{steps / size:g}{unit}"
+
+
+def span(values: set[Any]) -> str:
+    known = sorted(v for v in values if v is not None)
+    return "" if not known else f"{known[0]:,}" if known[0] == known[-1] else f"{known[0]:,}–{known[-1]:,}"
+
+
+def load_runs(paths: Sequence[str | Path]) -> list[RunData]:
+    """Read every DIR or DIR/seed-S; a path named twice counts once. GraspError where there is nothing to read."""
+    if not paths:
+        raise GraspError("nothing to compare; name at least one run directory, as in 'grasp compare runs/mappo'")
+    unique = {Path(path).resolve(): Path(path) for path in paths}
+    return _with_labels([_load_run(path) for path in unique.values()])
+
+
+def _load_run(path: Path) -> RunData:
+    directory, only = locate(path)
+    config, versions = _read_object(directory / "config.json"), {}
+    if (directory / "versions.json").is_file():
+        versions = _read_object(directory / "versions.json")
+    if missing := [key for key in ("algo", "env") if key not in config]:
+        raise GraspError(
+            f"'{directory / 'config.json'}' names no '{missing[0]}'; 'grasp train ALGO ENV' writes one that does"
+        )
+    numbers = sorted(int(d.name[5:]) for d in directory.iterdir() if is_seed(d))
+    read = [_load_seed(directory, n) for n in ([only] if only is not None else numbers)]
+    seeds = tuple(seed for seed, _ in read if seed.evaluations or seed.absolute)
+    if not seeds:
+        done = max((seed.env_steps for seed, _ in read), default=0)
+        raise GraspError(
+            f"run '{path}' has no evaluation yet ({done:,} of {config.get('steps', 'unknown')} env steps done); "
+            f"wait for the first, or continue it with 'grasp resume {directory}'"
+        )
+    warnings = [w for _, broken in read for w in broken]
+    warnings += [f"{path}: seed {s.seed} has no evaluation and is left out" for s, _ in read if s not in seeds]
+    algo, env = str(config["algo"]), str(config["env"])
+    return RunData(path, algo, env, algo, config, versions, seeds, tuple(warnings))
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text())
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise GraspError(f"'{path}' is not a JSON object; restore it, or leave this run out")
+    return value
+
+
+def _parse(line: str) -> dict[str, Any] | None:
+    """The record on a line, or None if it is not a whole one."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(record, dict) or "kind" not in record or "env_steps" not in record:
+        return None
+    return None if record["kind"] in ("evaluation", ABSOLUTE) and "return_mean" not in record else record
+
+
+def _load_seed(directory: Path, seed: int) -> tuple[SeedData, list[str]]:
+    """One seed's records and the lines that could not be read; a broken last line is only a run that was killed."""
+    path = directory / f"seed-{seed}" / "metrics.jsonl"
+    lines = path.read_text(errors="replace").rstrip().split("\n") if path.is_file() else []
+    parsed = [_parse(line) for line in lines]
+    broken = [f"{path} line {i} is not a whole record and is left out" for i, r in enumerate(parsed[:-1], 1) if not r]
+    records = [r for r in parsed if r]
+    # A resumed run may repeat a point: the later line is the one that its checkpoints continue from.
+    points = {r["env_steps"]: _evaluation(r) for r in records if r["kind"] == "evaluation"}
+    absolute = [_evaluation(r) for r in records if r["kind"] == ABSOLUTE]
+    training = {}
+    for name in TRAINING:
+        series = {r["env_steps"]: r[name] for r in records if r["kind"] == "iteration" and r.get(name) is not None}
+        if series:
+            training[name] = np.array(sorted(series.items()), dtype=float).T
+    reached = int(max((r["env_steps"] for r in records), default=0))
+    evaluations = tuple(points[step] for step in sorted(points))
+    return SeedData(seed, evaluations, absolute[-1] if absolute else None, training, reached), broken
+
+
+def _evaluation(record: dict[str, Any]) -> Evaluation:
+    rate, episodes, value = record.get("win_rate"), record.get("episodes"), record["return_mean"]
+    return Evaluation(
+        env_steps=int(record["env_steps"]),
+        return_mean=math.nan if value is None else float(value),
+        win_rate=None if rate is None else float(rate),
+        episodes=None if episodes is None else int(episodes),
+    )
+
+
+def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat = {}
+    for key, value in config.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
+def _with_labels(runs: list[RunData]) -> list[RunData]:
+    """Name each run by its algorithm and, among runs of the same one on the same environment, by what differs."""
+    labels = []
+    for run in runs:
+        twins = [r for r in runs if (r.algo, r.env) == (run.algo, run.env)]
+        labels.append(run.algo if len(twins) == 1 else f"{run.algo} ({_difference(run, twins)})")
+    return [dataclasses.replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
+
+
+def _difference(run: RunData, twins: list[RunData]) -> str:
+    """What sets a run apart: at most three fields of its config, else its directory, else its path."""
+    configs = [_flat(r.config) for r in twins]
+    mine = configs[twins.index(run)]
+    # `out` always differs and says less than the directory's name.
+    differing = [k for k in mine if k != "out" and any(c.get(k) != mine[k] for c in configs)]
+    fields = [tuple(str(c.get(k)) for k in differing) for c in configs]
+    if 0 < len(differing) <= 3 and len(set(fields)) == len(twins):
+        return ", ".join(f"{k}={mine[k]}" for k in differing)
+    names = [r.path.resolve().name for r in twins]
+    return str(run.path) if len(set(names)) < len(names) else run.path.resolve().name

@@ -1,0 +1,165 @@
+"""The run directory, the unit of everything.
+
+DIR/config.json      the complete configuration
+DIR/versions.json    what it ran on
+DIR/seed-S/          metrics.jsonl, checkpoints/, snapshots/, policy.safetensors (the best snapshot, at the end)
+"""
+
+import contextlib
+import dataclasses
+import difflib
+import fcntl
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+
+from grasp import config as configs
+from grasp.checkpoint import write_atomically
+from grasp.config import Config
+from grasp.types import EnvSpec, GraspError
+from grasp.version import __version__
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory and the seeds of it that are meant: all, or the one whose folder was named."""
+
+    path: Path
+    config: Config
+    seeds: tuple[int, ...]
+
+    def folder(self, seed: int) -> Path:
+        return self.path / f"seed-{seed}"
+
+    def journal(self, seed: int) -> Path:
+        return self.folder(seed) / "metrics.jsonl"
+
+    def checkpoints(self, seed: int) -> Path:
+        return self.folder(seed) / "checkpoints"
+
+    def snapshots(self, seed: int) -> Path:
+        return self.folder(seed) / "snapshots"
+
+    def policy(self, seed: int) -> Path:
+        return self.folder(seed) / "policy.safetensors"
+
+
+def default_path(config: Config) -> Path:
+    """`runs/ALGO_ENV`, numbered from the second on."""
+    base = f"{config.algo}_{config.env.replace('/', '-').replace(':', '-')}"
+    number = 1
+    while True:
+        path = Path("runs") / (base if number == 1 else f"{base}-{number}")
+        if not path.exists():
+            return path
+        number += 1
+
+
+def create(path: Path, config: Config, spec: EnvSpec) -> Run:
+    """A new run directory; an existing one is never touched."""
+    if path.exists():
+        raise GraspError(f"{path} exists already; continue it with: grasp resume {path}, or choose another --out")
+    try:
+        path.mkdir(parents=True)
+        write_atomically(path / "config.json", configs.to_json(config).encode())
+        write_atomically(path / "versions.json", (json.dumps(versions(spec), indent=2) + "\n").encode())
+    except OSError as error:
+        raise GraspError(f"cannot write to {path} ({error.strerror}); choose another --out") from None
+    return Run(path, config, tuple(config.seed_list))
+
+
+def find(path: str | Path) -> Run:
+    """The run at a path, which may name the run or one of its seeds."""
+    home, seed = locate(Path(path))
+    config = configs.from_json((home / "config.json").read_text(), str(home / "config.json"))
+    return Run(home, config, tuple(config.seed_list) if seed is None else (seed,))
+
+
+def is_seed(path: Path) -> bool:
+    """Whether a path is a seed's folder by its name."""
+    return path.is_dir() and re.fullmatch(r"seed-\d+", path.resolve().name) is not None
+
+
+def locate(path: Path) -> tuple[Path, int | None]:
+    """The run directory that a path means and, if it names one seed of it, which."""
+    if not path.exists():
+        siblings = [p.name for p in path.parent.iterdir() if p.is_dir()] if path.parent.is_dir() else []
+        near = difflib.get_close_matches(path.name, siblings, n=1, cutoff=0.4)
+        hint = f"did you mean '{path.parent / near[0]}'?" if near else "'grasp train ALGO ENV --out DIR' makes one"
+        raise GraspError(f"no run directory '{path}'; {hint}")
+    if (path / "config.json").is_file():
+        return path, None
+    home = next((p for p in list(path.absolute().parents)[:2] if (p / "config.json").is_file()), None)
+    if home == path.absolute().parent and is_seed(path):
+        return path.absolute().parent, int(path.absolute().name[5:])
+    inside = sorted(p.parent for p in path.glob("*/config.json"))
+    near = [home] if home else inside[:3]
+    hint = f"did you mean {' '.join(str(p) for p in near)}?" if near else "name one that 'grasp train' wrote"
+    raise GraspError(f"'{path}' is not a run directory (it holds no config.json); {hint}")
+
+
+def extend(run: Run, steps: int) -> Run:
+    """The same run with more steps to go."""
+    config = dataclasses.replace(run.config, steps=steps)
+    configs.validate(config)
+    write_atomically(run.path / "config.json", configs.to_json(config).encode())
+    return Run(run.path, config, run.seeds)
+
+
+@contextlib.contextmanager
+def writing(run: Run, seed: int) -> Iterator[None]:
+    """The right to write a seed's folder, given up when the process ends, however it ends."""
+    folder = run.folder(seed)
+    for part in (folder, run.checkpoints(seed), run.snapshots(seed)):
+        part.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise GraspError(f"{folder} is being written by another process; wait for it or stop it first") from None
+        yield
+
+
+def versions(spec: EnvSpec) -> dict[str, str | int]:
+    """What a number depends on besides its configuration."""
+    package = "grasp-marl" if spec.package == "grasp" else spec.package
+    return {
+        "grasp": __version__,
+        "commit": commit(),
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "env_package": package,
+        "env_version": __version__ if spec.package == "grasp" else importlib.metadata.version(package),
+        "platform": platform.platform(),
+        "processor": processor(),
+        "cores": os.cpu_count() or 1,
+        "device": jax.default_backend(),
+    }
+
+
+def commit() -> str:
+    """The commit this code was checked out at, marked if it was edited since; "unknown" outside a checkout."""
+    here = Path(__file__).parent
+    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    return done.stdout.strip() or "unknown"
+
+
+def processor() -> str:
+    """The processor's name as its maker spells it, where the system tells."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,270 @@
+"""The loop: advance, write, evaluate, save.
+
+`RunState` is everything a seed's future depends on, so a checkpoint of it makes resuming exact. All arrays carry a
+leading seed axis here, also for one seed; nothing inside `advance` prints, times or writes.
+"""
+
+import contextlib
+import errno
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+from grasp import algos, checkpoint, rollout
+from grasp.config import Config
+from grasp.envs import base as envs
+from grasp.evaluation import Scores, evaluate
+from grasp.journal import Journal, plain, read
+from grasp.rollout import Arena
+from grasp.runs import Run, writing
+from grasp.types import Algorithm, Env, GraspError, Key, Metrics, PyTree
+
+CHECKPOINT_SECONDS = 60.0
+"""Beside those at every evaluation: a killed run loses about a minute."""
+
+Reporter = Callable[[dict[str, Any]], None]
+"""Told of every line as it is written to the journal."""
+
+
+class RunState(NamedTuple):
+    """One seed between two iterations."""
+
+    state: PyTree
+    arena: Arena
+    key: Key
+    iteration: Int[Array, "*S"]
+
+
+class Programs(NamedTuple):
+    """What is compiled for a group of seeds."""
+
+    begin: Callable[[list[int]], RunState]
+    advance: Callable[[RunState], tuple[RunState, Metrics]]
+    score: Callable[[PyTree, Key], Scores]
+    score_best: Callable[[PyTree, Key], Scores]
+    algorithm: Algorithm
+    env: Env
+
+
+def over_seeds(function: Callable, num_seeds: int) -> Callable:
+    """The function with a leading seed axis. One seed is not mapped: under vmap a branch computes both its sides."""
+    if num_seeds > 1:
+        return jax.vmap(function)
+
+    def alone(*arguments):
+        inside = jax.tree.map(lambda x: x[0], arguments)
+        return jax.tree.map(lambda x: x[None], function(*inside))
+
+    return alone
+
+
+def build(config: Config, num_seeds: int) -> Programs:
+    """Everything a group of seeds runs, not yet compiled."""
+    env = envs.make(config.env)
+    algorithm = algos.make(config, env.spec)
+
+    def begin(seeds: list[int]) -> RunState:
+        return jax.tree.map(lambda *x: jnp.stack(x), *[begin_seed(config, env, algorithm, s) for s in seeds])
+
+    def advance(run: RunState) -> tuple[RunState, Metrics]:
+        collect_key, update_key = jax.random.split(jax.random.fold_in(run.key, run.iteration))
+        arena, trajectory, played = rollout.collect(
+            env, algorithm, run.state, run.arena, collect_key, config.hyper.rollout
+        )
+        state, learned = algorithm.update(run.state, trajectory, update_key)
+        return RunState(state, arena, run.key, run.iteration + 1), played | learned
+
+    def scorer(episodes: int) -> Callable:
+        return jax.jit(over_seeds(lambda state, key: evaluate(env, algorithm, state, key, episodes), num_seeds))
+
+    return Programs(
+        begin=begin,
+        advance=jax.jit(over_seeds(advance, num_seeds), donate_argnums=0),
+        score=scorer(config.eval_episodes),
+        score_best=scorer(config.final_episodes),
+        algorithm=algorithm,
+        env=env,
+    )
+
+
+def begin_seed(config: Config, env: Env, algorithm: Algorithm, seed: int) -> RunState:
+    """A seed before its first iteration. Initialised outside jit: a batched QR inside can hang (shared FACTS)."""
+    init_key, arena_key, run_key = jax.random.split(jax.random.key(seed), 3)
+    arena = jax.jit(lambda key: rollout.open_arena(env, algorithm, config.hyper.num_envs, key))(arena_key)
+    return RunState(algorithm.init(init_key), arena, run_key, jnp.zeros((), jnp.int32))
+
+
+def evaluation_keys(seeds: list[int], iteration: int) -> Key:
+    """Keys of an evaluation: by seed and iteration only, so that it can be repeated from a snapshot."""
+    return jnp.stack([jax.random.fold_in(jax.random.fold_in(jax.random.key(s), 1), iteration) for s in seeds])
+
+
+def train(run: Run, seeds: list[int], report: Reporter) -> None:
+    """Train these seeds together from where they stand to the end. They stop and resume as one."""
+    with contextlib.ExitStack() as held, plain_faults(run):
+        for seed in seeds:
+            held.enter_context(writing(run, seed))
+        programs = build(run.config, len(seeds))
+        state, journals = restore(run, seeds, programs)
+        for journal in journals:
+            held.callback(journal.close)
+        Session(run, seeds, programs, journals, report).train(state)
+
+
+class Session:
+    """One process's work on a group of seeds: the only place that writes and looks at the clock."""
+
+    def __init__(self, run: Run, seeds: list[int], programs: Programs, journals: list[Journal], report: Reporter):
+        self.run, self.config, self.seeds = run, run.config, seeds
+        self.programs, self.journals, self.report = programs, journals, report
+        self.start = self.saved = time.monotonic()
+
+    def train(self, state: RunState) -> None:
+        iteration = int(state.iteration[0])
+        if iteration == 0:
+            self.evaluate(state, 0)
+            self.save(state, 0)
+        while iteration < self.config.iterations:  # Alg. 1 l. 4
+            began = time.monotonic()
+            state, metrics = self.programs.advance(state)
+            iteration += 1
+            self.write("iteration", iteration, jax.device_get(metrics), time.monotonic() - began)
+            is_evaluation = self.config.is_evaluation(iteration)
+            if is_evaluation:
+                self.evaluate(state, iteration)
+            if is_evaluation or time.monotonic() - self.saved > CHECKPOINT_SECONDS:
+                self.save(state, iteration)
+        self.conclude(state)
+
+    def write(self, kind: str, iteration: int, values: dict[str, Any], seconds: float) -> None:
+        """One line for every seed, and word to whoever shows progress."""
+        env_steps = iteration * self.config.steps_per_iteration
+        wall = {"seconds": round(time.monotonic() - self.start, 3), "took": round(seconds, 4)}
+        for place, seed in enumerate(self.seeds):
+            line = {"kind": kind, "env_steps": env_steps, "seed": seed}
+            line |= plain({name: value[place] for name, value in values.items()}) | {"wall": wall}
+            self.journals[place].write(line)
+            self.report(line)
+
+    def evaluate(self, state: RunState, iteration: int) -> None:
+        """Score the newest policy and keep it as a snapshot."""
+        began = time.monotonic()
+        scores = jax.device_get(self.programs.score(state.state, evaluation_keys(self.seeds, iteration)))
+        for place, seed in enumerate(self.seeds):
+            policy = acting(self.programs.algorithm, jax.tree.map(lambda x, p=place: x[p], state.state))
+            name = checkpoint.name_of(iteration * self.config.steps_per_iteration)
+            checkpoint.save(self.run.snapshots(seed) / name, policy, {"algo": self.config.algo, "env": self.config.env})
+        self.write("evaluation", iteration, self.described(scores), time.monotonic() - began)
+
+    def described(self, scores: Scores) -> dict[str, Any]:
+        """An evaluation in the words of the journal; every entry has the seed axis first."""
+        values = {
+            "episodes": np.full(len(self.seeds), scores.returned.shape[1]),
+            "return_mean": scores.returned.mean(1),
+            "length_mean": scores.length.mean(1),
+            "returns": scores.returned,
+        }
+        if self.programs.env.spec.has_wins:
+            values |= {"win_rate": scores.won.mean(1), "wins": scores.won.astype(int)}
+        return values
+
+    def save(self, state: RunState, iteration: int) -> None:
+        """A checkpoint of every seed, which remembers how much of the journal it stands for."""
+        host = jax.device_get(jax.tree.map(lambda x: jax.random.key_data(x) if checkpoint.is_key(x) else x, state))
+        for place, seed in enumerate(self.seeds):
+            folder = self.run.checkpoints(seed)
+            one = jax.tree.map(lambda x, p=place: x[p], host)
+            words = {"journal": str(self.journals[place].commit())}
+            checkpoint.save(folder / checkpoint.name_of(iteration), one, words)
+            checkpoint.prune(folder)
+        self.saved = time.monotonic()
+
+    def conclude(self, state: RunState) -> None:
+        """The absolute metric: the best snapshot of each seed, scored on many episodes, and kept as the policy."""
+        began = time.monotonic()
+        best = [best_evaluation(self.run.journal(seed)) for seed in self.seeds]
+        policies = [
+            load_snapshot(self.run, seed, line["env_steps"], self.programs.algorithm, state.state, place)
+            for place, (seed, line) in enumerate(zip(self.seeds, best, strict=True))
+        ]
+        stacked = jax.tree.map(lambda *x: jnp.stack(x), *policies)
+        scores = self.programs.score_best(
+            state.state._replace(**stacked), evaluation_keys(self.seeds, self.config.iterations + 1)
+        )
+        described = self.described(jax.device_get(scores)) | {"best_env_steps": [b["env_steps"] for b in best]}
+        for place, seed in enumerate(self.seeds):
+            words = {"algo": self.config.algo, "env": self.config.env, "env_steps": str(best[place]["env_steps"])}
+            checkpoint.save(self.run.policy(seed), policies[place], words)
+        self.write("absolute", self.config.iterations, described, time.monotonic() - began)
+        for journal in self.journals:
+            journal.commit()
+
+
+def acting(algorithm: Algorithm, state: PyTree) -> dict[str, PyTree]:
+    """The part of a state that acting needs."""
+    return {name: getattr(state, name) for name in algorithm.acting}
+
+
+def load_snapshot(run: Run, seed: int, env_steps: int, algorithm: Algorithm, states: PyTree, place: int) -> PyTree:
+    like = acting(algorithm, jax.tree.map(lambda x: x[place], states))
+    return checkpoint.load(run.snapshots(seed) / checkpoint.name_of(env_steps), like)[0]
+
+
+def best_evaluation(journal: Path) -> dict[str, Any]:
+    """The line of the best evaluation: by win rate where there is one, then by return; the earliest of equals."""
+    lines = [line for line in read(journal) if line["kind"] == "evaluation"]
+    return max(lines, key=lambda line: (line.get("win_rate") or 0.0, line["return_mean"]))
+
+
+def is_finished(run: Run, seed: int) -> bool:
+    """Whether a seed has reached the configured steps and its absolute metric."""
+    lines = read(run.journal(seed))
+    end = run.config.iterations * run.config.steps_per_iteration
+    return bool(lines) and lines[-1]["kind"] == "absolute" and lines[-1]["env_steps"] >= end
+
+
+def restore(run: Run, seeds: list[int], programs: Programs) -> tuple[RunState, list[Journal]]:
+    """The newest checkpoint that every seed of the group has whole, or a beginning; and the journals cut to match."""
+    like = jax.eval_shape(lambda: begin_seed(run.config, programs.env, programs.algorithm, 0))
+    found = [readable(run.checkpoints(seed), like) for seed in seeds]
+    common = set.intersection(*(set(f) for f in found))
+    if not common and any(found):
+        raise GraspError(f"the seeds of {run.path} stand at different iterations; resume each seed's folder alone")
+    if not common:
+        state, kept = programs.begin(seeds), [0] * len(seeds)
+    else:
+        chosen = [f[max(common)] for f in found]
+        state = jax.tree.map(lambda *x: jnp.stack(x), *[tree for tree, _ in chosen])
+        kept = [int(words["journal"]) for _, words in chosen]
+    return state, [Journal(run.journal(seed), keep) for seed, keep in zip(seeds, kept, strict=True)]
+
+
+def readable(folder: Path, like: RunState) -> dict[int, tuple[RunState, dict[str, str]]]:
+    """The checkpoints of a seed that are whole, by iteration; a damaged one is named and passed over."""
+    whole = {}
+    for path in checkpoint.stored(folder):
+        try:
+            whole[checkpoint.number_of(path)] = checkpoint.load(path, like)
+        except checkpoint.Damaged as damage:
+            print(f"{damage}; using the one before it")
+    return whole
+
+
+@contextlib.contextmanager
+def plain_faults(run: Run):
+    """A full disk or a read-only directory as one sentence; what was written before stays as it was."""
+    try:
+        yield
+    except OSError as error:
+        reasons = {errno.ENOSPC: "the disk is full", errno.EROFS: "the directory is read-only"}
+        reason = reasons.get(error.errno or 0, error.strerror or str(error))
+        raise GraspError(
+            f"cannot write to {run.path} ({reason}); nothing written before is lost: mend it, then type: "
+            f"grasp resume {run.path}"
+        ) from None

@@ -1,0 +1,307 @@
+"""MAPPO and GRASP-MAPPO on real rollouts of small environments: M4, M5, parity, permutation, one agent."""
+
+from dataclasses import replace
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from grasp import actor as actors
+from grasp import losses, rollout
+from grasp.algos import batch as batches
+from grasp.algos import mappo, ppo
+from grasp.config import Mappo
+from grasp.consensus import consensus
+from grasp.envs import base as envs
+
+SMALL = Mappo(num_envs=6, rollout=10, chunk=5, epochs=3, hidden=8, lr=3e-3)
+MASKED = "probe/mask_death"
+
+
+@cache
+def world(env_name, hyper, seed=0):
+    """An environment, the algorithm, a fresh state and a trajectory it collected."""
+    env = envs.make(env_name)
+    algorithm = mappo.make(hyper, env.spec)
+    init_key, arena_key, collect_key = jax.random.split(jax.random.key(seed), 3)
+    state = algorithm.init(init_key)
+    arena = rollout.open_arena(env, algorithm, hyper.num_envs, arena_key)
+    arena, trajectory, _ = jax.jit(partial(rollout.collect, env, algorithm, num_steps=hyper.rollout))(
+        state, arena, collect_key
+    )
+    return env, algorithm, state, arena, trajectory
+
+
+def iterate(env_name, hyper, iterations=3, seed=0):
+    """The state after a few whole iterations, and the last metrics."""
+    env, algorithm, state, arena, _ = world(env_name, hyper, seed)
+
+    @jax.jit
+    def advance(state, arena, key):
+        arena, trajectory, _ = rollout.collect(env, algorithm, state, arena, key, hyper.rollout)
+        state, metrics = algorithm.update(state, trajectory, jax.random.fold_in(key, 1))
+        return state, arena, metrics
+
+    metrics = {}
+    for i in range(iterations):
+        state, arena, metrics = advance(state, arena, jax.random.key(100 + i))
+    return state, metrics
+
+
+def distance(a, b):
+    return max(float(jnp.abs(x - y).max()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+
+def tiles_of(hyper, state, trajectory):
+    batch = mappo.prepare(hyper, state, trajectory)
+    return batches.tiled(batch, jnp.arange(batch.steps.first.shape[1]))
+
+
+@pytest.mark.parametrize("sharing", ["shared", "hybrid", "separate"])
+@pytest.mark.parametrize("env_name", ["probe/memory", MASKED, "mpe/simple_spread"])
+def test_M4_the_update_sees_the_log_probabilities_of_the_rollout(env_name, sharing):
+    hyper = replace(SMALL, sharing=sharing)
+    _, _, state, _, trajectory = world(env_name, hyper)
+    steps = mappo.prepare(hyper, state, trajectory).steps
+    start = mappo.prepare(hyper, state, trajectory).start
+    memory = actors.features(state.actor.backbone, sharing, start.actor, steps.obs, steps.first)
+    log_probs = losses.log_probabilities(actors.logits(state.actor.head, sharing, memory), steps.avail)
+    np.testing.assert_allclose(losses.chosen(log_probs, steps.action), steps.log_prob, atol=1e-5)
+
+
+def test_M4_the_recurrent_critic_sees_the_values_of_the_rollout():
+    from grasp import critic as critics
+
+    hyper = replace(SMALL, critic="gru")
+    _, _, state, _, trajectory = world("probe/truncation", hyper)
+    batch = mappo.prepare(hyper, state, trajectory)
+    values = critics.values(state.critic, "gru", batch.start.critic, batch.steps.state, batch.steps.first)
+    np.testing.assert_allclose(values, batch.steps.value, atol=1e-5)
+    # inside an episode the next value is the value of the next step; this is what a truncated step bootstraps with
+    next_value, _ = critics.value_step(state.critic, "gru", trajectory.memory.critic[1:], trajectory.next_state)
+    inside = ~np.asarray(trajectory.first[1:])
+    np.testing.assert_allclose(next_value[:-1][inside], trajectory.record.value[1:][inside], atol=1e-5)
+    assert (np.abs(next_value[:-1] - trajectory.record.value[1:])[~inside] > 1e-4).any()
+
+
+def test_M5_garbage_in_a_dead_agent_s_entries_changes_nothing():
+    hyper = replace(SMALL, operator="min_norm")
+    _, algorithm, state, _, trajectory = world(MASKED, hyper)
+    dead = ~trajectory.observation.alive
+    assert dead.any()
+    seen = trajectory.observation
+    spoiled = trajectory._replace(
+        observation=seen._replace(obs=jnp.where(dead[..., None], 1e3, seen.obs)),
+        action=jnp.where(dead, 0, trajectory.action),
+        record=trajectory.record._replace(log_prob=jnp.where(dead, -7.0, trajectory.record.log_prob)),
+    )
+    update = jax.jit(algorithm.update)
+    key = jax.random.key(1)
+    assert distance(update(state, trajectory, key)[0], update(state, spoiled, key)[0]) == 0
+
+
+@pytest.mark.parametrize("sharing", ["shared", "hybrid", "separate"])
+def test_grasp_with_weight_0_is_mappo(sharing):
+    plain, _ = iterate("mpe/simple_spread", replace(SMALL, sharing=sharing))
+    grasp, metrics = iterate("mpe/simple_spread", replace(SMALL, sharing=sharing, operator="min_norm", weight=0.0))
+    assert distance(plain, grasp) < 1e-6
+    assert metrics["u_norm"] > 0
+
+
+@pytest.mark.parametrize("scope", ["heads", "backbone", "both"])
+def test_grasp_with_weight_1_is_not_mappo(scope):
+    plain, _ = iterate("mpe/simple_spread", SMALL)
+    grasp, _ = iterate("mpe/simple_spread", replace(SMALL, operator="min_norm", scope=scope))
+    moved = {name: distance(getattr(plain.actor, name), getattr(grasp.actor, name)) for name in ("backbone", "head")}
+    assert max(moved.values()) > 1e-4
+
+
+def test_tiles_do_not_change_the_result(monkeypatch):
+    whole, _ = iterate("mpe/simple_spread", replace(SMALL, operator="min_norm"))
+    monkeypatch.setattr(batches, "TILE_ROWS", 9)
+    tiled, _ = iterate("mpe/simple_spread", replace(SMALL, operator="min_norm"))
+    assert distance(whole, tiled) < 1e-5
+
+
+def reference_gradients(hyper, state, trajectory, clip=1e9):
+    """g_i by plain autodiff of the policy gradient A · log π, agent by agent, over whole sequences of chunks."""
+    batch = mappo.prepare(hyper, state, trajectory)
+    steps = batch.steps
+
+    def objective(head, agent):
+        memory = actors.features(state.actor.backbone, hyper.sharing, batch.start.actor, steps.obs, steps.first)
+        log_probs = losses.log_probabilities(actors.logits(head, hyper.sharing, memory), steps.avail)
+        weighted = losses.chosen(log_probs, steps.action) * steps.advantage[..., None] * steps.alive
+        return weighted[..., agent].sum() / steps.alive[..., agent].sum()
+
+    rows = [
+        jax.tree.map(lambda g, i=i: g[i], jax.grad(objective)(state.actor.head, i))
+        for i in range(steps.alive.shape[-1])
+    ]
+    return jax.tree.map(lambda *g: jnp.stack(g), *rows)
+
+
+@pytest.mark.parametrize("env_name", [MASKED, "mpe/simple_spread"])
+def test_G21_at_theta_old_the_surrogate_s_head_gradient_is_g_i(env_name):
+    hyper = replace(SMALL, operator="min_norm")
+    _, _, state, _, trajectory = world(env_name, hyper)
+    tiles = tiles_of(hyper, state, trajectory)
+    share = ppo.agent_share(hyper, tiles.steps.alive)
+    free = batches.accumulate(lambda tile: ppo.policy_gradient(hyper, state.actor, tile, share), tiles).surrogate_head
+    expected = reference_gradients(hyper, state, trajectory)
+    assert distance(free, expected) < 1e-6
+    slow = ppo.agent_gradients(hyper, state.actor, ("head",), tiles, share)["head"]
+    assert distance(slow, expected) < 1e-6
+
+
+@pytest.mark.parametrize("sharing", ["shared", "hybrid"])
+def test_G20_per_agent_gradients_average_to_the_shared_gradient(sharing):
+    hyper = replace(SMALL, sharing=sharing, entropy=0.0)
+    _, _, state, _, trajectory = world(MASKED, hyper)
+    tiles = tiles_of(hyper, state, trajectory)
+    share = ppo.agent_share(hyper, tiles.steps.alive)
+    total = batches.accumulate(lambda tile: ppo.policy_gradient(hyper, state.actor, tile, share), tiles).actor
+    mean = ppo.shared_mean(hyper, total, share.shape[0]).backbone
+    each = ppo.agent_gradients(hyper, state.actor, ("backbone",), tiles, share)["backbone"]
+    assert distance(mean, jax.tree.map(lambda g: g.mean(0), each)) < 1e-6
+    assert distance(mean, jax.tree.map(lambda g: g[0], each)) > 1e-5
+
+
+def test_the_common_denominator_is_the_pooled_mean():
+    hyper = replace(SMALL, sharing="shared", denominator="common", entropy=0.0)
+    _, _, state, _, trajectory = world(MASKED, hyper)
+    tiles = tiles_of(hyper, state, trajectory)
+    share = ppo.agent_share(hyper, tiles.steps.alive)
+    total = batches.accumulate(lambda tile: ppo.policy_gradient(hyper, state.actor, tile, share), tiles).actor
+    found = ppo.shared_mean(hyper, total, share.shape[0])
+    batch = mappo.prepare(hyper, state, trajectory)
+    steps = batch.steps
+
+    def pooled(actor):
+        memory = actors.features(actor.backbone, "shared", batch.start.actor, steps.obs, steps.first)
+        log_probs = losses.log_probabilities(actors.logits(actor.head, "shared", memory), steps.avail)
+        weighted = losses.chosen(log_probs, steps.action) * steps.advantage[..., None] * steps.alive
+        return weighted.sum() / steps.alive.sum()
+
+    assert distance(found, jax.grad(pooled)(state.actor)) < 1e-6
+
+
+def one_step(hyper, env_name="mpe/simple_spread"):
+    """The state before and after one update of a single epoch with plain SGD, and what the consensus should be."""
+    env, _, state, _, trajectory = world(env_name, hyper)
+    sgd = mappo.Optimisers(optax.sgd(1.0), optax.sgd(1.0))
+    state = state._replace(actor_opt=sgd.actor.init(state.actor), critic_opt=sgd.critic.init(state.critic))
+    after, metrics = mappo.learn(hyper, sgd, state, trajectory, jax.random.key(0))
+    return state, after, metrics, trajectory
+
+
+@pytest.mark.parametrize("minibatches", [1, 2])
+def test_the_head_moves_by_g_i_plus_beta_u(minibatches):
+    """Alg. 1 l. 25 as displayed: at θ_old, Δθ_i = η (∇J_i + β u*), u* of the whole batch."""
+    hyper = replace(SMALL, operator="min_norm", epochs=1, minibatches=minibatches, weight=0.5)
+    before, after, metrics, trajectory = one_step(hyper)
+    _, plain, _, _ = one_step(replace(hyper, weight=0.0))
+    u, info = consensus(reference_gradients(hyper, before, trajectory))
+    if minibatches == 1:
+        extra = jax.tree.map(lambda a, b: a - b, after.actor.head, plain.actor.head)
+        expected = jax.tree.map(lambda d: jnp.broadcast_to(0.5 * d, (3, *d.shape)), u)
+        assert distance(extra, expected) < 1e-6
+        assert distance(after.actor.backbone, plain.actor.backbone) == 0
+    np.testing.assert_allclose(metrics["weights"], info.weights, atol=1e-4)
+    assert metrics["u_norm"] == pytest.approx(float(optax.tree.norm(u)), rel=1e-4)
+
+
+@pytest.mark.parametrize("sharing", ["shared", "separate"])
+def test_without_heads_of_their_own_the_consensus_covers_the_whole_actor(sharing):
+    hyper = replace(SMALL, operator="min_norm", epochs=1, sharing=sharing)
+    before, after, _, trajectory = one_step(hyper)
+    _, plain, _, _ = one_step(replace(hyper, weight=0.0))
+    tiles = tiles_of(hyper, before, trajectory)
+    share = ppo.agent_share(hyper, tiles.steps.alive)
+    u, _ = consensus(ppo.agent_gradients(hyper, before.actor, ("backbone", "head"), tiles, share))
+    extra = jax.tree.map(lambda a, b: a - b, after.actor, plain.actor)
+    spread = jax.tree.map(lambda e, d: e - (d[None] if sharing == "separate" else d), extra._asdict(), u)
+    assert max(float(jnp.abs(x).max()) for x in jax.tree.leaves(spread)) < 1e-6
+    assert optax.tree.norm(u["backbone"]) > 0
+
+
+def test_the_mean_operator_on_a_shared_backbone_doubles_the_plain_gradient():
+    """The mean of the agents' gradients in the backbone is the plain surrogate gradient itself."""
+    hyper = replace(SMALL, operator="mean", scope="backbone", epochs=1, entropy=0.0)
+    before, after, _, _ = one_step(hyper)
+    _, plain, _, _ = one_step(replace(hyper, weight=0.0))
+    step = jax.tree.map(lambda a, b: a - b, plain.actor.backbone, before.actor.backbone)
+    double = jax.tree.map(lambda a, b: a - b, after.actor.backbone, before.actor.backbone)
+    assert distance(double, jax.tree.map(lambda g: 2 * g, step)) < 1e-6
+
+
+@pytest.mark.parametrize("refresh", ["iteration", "epoch", "minibatch", "first"])
+@pytest.mark.parametrize("minibatches", [1, 3])
+def test_refresh_modes_differ_as_they_say(refresh, minibatches):
+    hyper = replace(SMALL, operator="min_norm", minibatches=minibatches)
+    default, _ = iterate("mpe/simple_spread", hyper, iterations=1)
+    found, _ = iterate("mpe/simple_spread", replace(hyper, refresh=refresh), iterations=1)
+    assert (distance(default, found) == 0) == (refresh == "iteration")
+
+
+@pytest.mark.parametrize("operator", ["none", "min_norm"])
+@pytest.mark.parametrize("sharing", ["shared", "hybrid", "separate"])
+def test_permuting_agents_permutes_the_result(sharing, operator):
+    hyper = replace(SMALL, sharing=sharing, operator=operator)
+    _, algorithm, state, _, trajectory = world("mpe/simple_spread", hyper)
+    order = jnp.array([2, 0, 1])
+    seen, record, memory = trajectory.observation, trajectory.record, trajectory.memory
+    swapped = trajectory._replace(
+        observation=seen._replace(
+            obs=seen.obs[:, :, order], avail=seen.avail[:, :, order], alive=seen.alive[:, :, order]
+        ),
+        memory=memory._replace(actor=memory.actor[:, :, order]),
+        action=trajectory.action[:, :, order],
+        record=record._replace(log_prob=record.log_prob[:, :, order]),
+    )
+    update = jax.jit(algorithm.update)
+    one, other = (update(state, t, jax.random.key(3))[0].actor for t in (trajectory, swapped))
+    own = actors.owned(sharing)
+    for part, is_own in zip(actors.Actor._fields, own, strict=True):
+        expected = jax.tree.map(lambda x, o=is_own: x[order] if o else x, getattr(one, part))
+        assert distance(expected, getattr(other, part)) < 1e-5
+    if own.head:
+        assert distance(one.head, other.head) > 1e-4
+
+
+def test_N1_mappo_is_ppo_and_u_is_the_gradient_itself():
+    env = envs.make("mpe/simple")
+    assert env.spec.num_agents == 1
+    results = [iterate("mpe/simple", replace(SMALL, sharing=s)) for s in ("shared", "hybrid", "separate")]
+    for state, _ in results[1:]:
+        assert distance(jax.tree.map(jnp.squeeze, results[0][0].actor), jax.tree.map(jnp.squeeze, state.actor)) < 1e-6
+    hyper = replace(SMALL, operator="min_norm", epochs=1)
+    before, _, metrics, trajectory = one_step(hyper, "mpe/simple")
+    np.testing.assert_allclose(metrics["weights"], [1.0])
+    g = reference_gradients(hyper, before, trajectory)
+    assert metrics["u_norm"] == pytest.approx(float(optax.tree.norm(g)), rel=1e-4)
+
+
+def test_a_gradient_that_is_not_finite_changes_no_parameter_and_is_counted():
+    hyper = replace(SMALL, operator="min_norm")
+    _, algorithm, state, _, trajectory = world("mpe/simple_spread", hyper)
+    poisoned = trajectory._replace(reward=trajectory.reward.at[3, 2].set(jnp.nan))
+    after, metrics = jax.jit(algorithm.update)(state, poisoned, jax.random.key(0))
+    assert distance(state.actor, after.actor) == 0
+    assert distance(state.actor_opt, after.actor_opt) == 0
+    assert distance(state.critic, after.critic) == 0
+    assert metrics["skipped_steps"] == hyper.epochs
+    assert distance(state.value_norm, after.value_norm) == 0
+    healthy, metrics = jax.jit(algorithm.update)(after, trajectory, jax.random.key(0))
+    assert metrics["skipped_steps"] == 0
+    assert np.isfinite(optax.tree.norm(healthy.actor))
+
+
+def test_the_gradient_is_clipped_by_its_norm_not_by_its_entries():
+    optimiser = mappo.clipped_adam(replace(SMALL, max_grad_norm=1.0, adam_eps=1.0), lr=1.0)
+    params = {"a": jnp.zeros(2)}
+    after, _, _ = mappo.ascend(optimiser, params, optimiser.init(params), {"a": jnp.array([3.0, 4.0])})
+    np.testing.assert_allclose(after["a"], [0.6 / 1.6, 0.8 / 1.8], rtol=1e-5)

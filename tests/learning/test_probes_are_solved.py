@@ -1,0 +1,65 @@
+"""Every algorithm solves every probe: the first that fails names what is broken."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from grasp import critic as critics
+from grasp import normalise
+from grasp.config import PRESETS, configure
+from grasp.envs import probes
+from grasp.training import build
+
+SMALL = {
+    "num_envs": 16, "rollout": 20, "chunk": 10, "epochs": 5, "hidden": 16, "lr": 3e-3, "critic_lr": 3e-3,
+    "gamma": probes.DISCOUNT, "eval_episodes": 32,
+}  # fmt: skip
+ITERATIONS = 100
+
+pytestmark = pytest.mark.learning
+
+
+def trained(algo, probe, **options):
+    """The state after training, and a scorer of greedy episodes."""
+    steps = ITERATIONS * SMALL["num_envs"] * SMALL["rollout"]
+    config = configure(algo, f"probe/{probe}", {"steps": steps, **SMALL, **options})
+    programs = build(config, 1)
+    run = programs.begin([0])
+    for _ in range(config.iterations):
+        run, _ = programs.advance(run)
+    return config, programs, jax.tree.map(lambda x: x[0], run.state)
+
+
+@pytest.mark.parametrize("algo", PRESETS)
+@pytest.mark.parametrize("probe", probes.SOLVED)
+def test_the_policy_solves_it(probe, algo):
+    _, programs, state = trained(algo, probe)
+    batched = jax.tree.map(lambda x: x[None], state)
+    scores = programs.score(batched, jax.random.split(jax.random.key(9), 1))
+    assert scores.returned.mean() >= probes.SOLVED[probe]
+
+
+@pytest.mark.parametrize("sharing", ["shared", "separate"])
+def test_the_other_ways_to_share_solve_coordination(sharing):
+    _, programs, state = trained("grasp-mappo", "coordination", sharing=sharing)
+    scores = programs.score(jax.tree.map(lambda x: x[None], state), jax.random.split(jax.random.key(9), 1))
+    assert scores.returned.mean() >= probes.SOLVED["coordination"]
+
+
+@pytest.mark.parametrize("critic", ["mlp", "gru"])
+@pytest.mark.parametrize("probe", probes.VALUES)
+def test_the_critic_knows_every_state_s_value(probe, critic):
+    config, _, state = trained("mappo", probe, critic=critic)
+    for seen, expected in values_along(probe, critic, config, state):
+        assert seen == pytest.approx(expected, abs=0.1)
+
+
+def values_along(probe, critic, config, state):
+    """(estimate, truth) of every state, each as an episode's first; the second state of `discount` only follows."""
+    states = probes.VALUES[probe]
+    for sequence in [list(states)] if probe == "discount" else [[one] for one in states]:
+        inputs = jnp.array(sequence)[:, None]
+        first = jnp.arange(len(sequence))[:, None] == 0
+        memory = critics.critic_memory(critic, 1, config.hyper.hidden)
+        found = critics.values(state.critic, critic, memory, inputs, first)[:, 0]
+        yield from zip(normalise.denormalise(state.value_norm, found).tolist(), map(states.get, sequence), strict=True)

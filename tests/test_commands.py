@@ -1,0 +1,191 @@
+"""The command line as a user meets it: mistakes in one sentence with exit code 2, nothing written."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import grasp
+from grasp import cli, runs
+from grasp.config import PRESETS
+
+TINY = {
+    "num_envs": 4, "rollout": 10, "chunk": 5, "epochs": 2, "hidden": 8,
+    "eval_episodes": 3, "final_episodes": 5, "steps": 160,
+}  # fmt: skip
+FLAGS = [part for name, value in TINY.items() for part in (f"--{name}", str(value))]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("grasp.cache.enable", lambda: None)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A small finished run, made from Python."""
+    path = tmp_path_factory.mktemp("runs") / "run"
+    grasp.train("grasp-mappo", "matrix/climbing", out=path, parallel="vmap", seeds=2, **TINY)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["train", "mapo", "matrix/climbing"], "unknown algorithm 'mapo'; did you mean 'mappo'?"),
+        (["train", "mappo", "smax/5m_v_6m"], "unknown environment 'smax/5m_v_6m'; did you mean 'smax/5m_vs_6m'?"),
+        (["train", "mappo", "matrix/climbing", "--lrr", "1"], "unknown option '--lrr'; did you mean '--lr'?"),
+        (["train", "mappo", "matrix/climbing", "--lr", "fast"], "lr must be a number, not 'fast'"),
+        (["train", "mappo", "matrix/climbing", "--num_envs", "-4"], "num_envs must be at least 1, not -4"),
+        (["train", "mappo", "matrix/climbing", "--chunk", "3"], "chunk 3 does not divide rollout 100"),
+        (["train", "mappo", "matrix/climbing", "--steps", "10"], "steps 10 does not reach one iteration"),
+        (["train", "grasp-mappo", "matrix/climbing", "--operator", "min_nrm"], "did you mean 'min_norm'?"),
+        (["train", "mappo", "matrix/climbing", "--sharing", "all"], "sharing must be one of shared, hybrid, separate"),
+        (["train", "mappo"], "the following arguments are required: ENV"),
+        (["tran"], "unknown command 'tran'; did you mean 'train'?"),
+        (["resume", "nowhere"], "no run directory 'nowhere'"),
+        (["evaluate", "."], "'.' is not a run directory"),
+        (["compare"], "the following arguments are required: RUN"),
+        (["resume", "nowhere", "--steps", "many"], "steps must be a whole number, not 'many'"),
+        (["bench", "nothing"], "unknown benchmark 'nothing'"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_writes_nothing(words, sentence, here, capsys):
+    assert cli.main(words) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.startswith("grasp: ")
+    assert error.count("\n") == 1
+    assert not (here / "runs").exists()
+
+
+def test_an_existing_directory_is_never_written(finished, capsys):
+    before = (finished / "config.json").read_bytes()
+    assert cli.main(["train", "mappo", "matrix/climbing", "--out", str(finished)]) == 2
+    assert "exists already; continue it with: grasp resume" in capsys.readouterr().err
+    assert (finished / "config.json").read_bytes() == before
+
+
+def test_a_directory_that_cannot_be_written_is_named(here, capsys):
+    assert cli.main(["train", "mappo", "matrix/climbing", "--out", "/proc/run"]) == 2
+    assert "cannot write to /proc/run" in capsys.readouterr().err
+
+
+def test_a_directory_of_a_newer_version_is_refused(finished, here, capsys):
+    config = json.loads((finished / "config.json").read_text()) | {"format": 99}
+    (here / "run").mkdir()
+    (here / "run" / "config.json").write_text(json.dumps(config))
+    for command in ("resume", "evaluate"):
+        assert cli.main([command, "run"]) == 2
+        assert "newer grasp" in capsys.readouterr().err
+
+
+def test_the_run_directory_holds_what_it_should(finished):
+    config = json.loads((finished / "config.json").read_text())
+    assert config["algo"] == "grasp-mappo"
+    assert config["hyper"]["operator"] == "min_norm"
+    assert config["eval_interval"] > 0
+    assert set(json.loads((finished / "versions.json").read_text())) >= {"grasp", "jax", "env_version", "commit"}
+    lines = [json.loads(line) for line in (finished / "seed-1" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["env_steps"] for line in lines if line["kind"] == "iteration"] == [40, 80, 120, 160]
+    assert all(line["seed"] == 1 and "wall" in line for line in lines)
+    iteration = next(line for line in lines if line["kind"] == "iteration")
+    expected = {
+        "cosines", "conflict_rate", "weights", "u_norm", "u_ratio", "residual", "skipped_steps", "approx_kl",
+        "clip_fraction", "train_return",
+    }  # fmt: skip
+    assert set(iteration) >= expected
+    assert sum(iteration["weights"]) == pytest.approx(1, abs=1e-5)
+    assert lines[-1]["kind"] == "absolute"
+    assert len(lines[-1]["returns"]) == TINY["final_episodes"]
+    best = max((line for line in lines if line["kind"] == "evaluation"), key=lambda line: line["return_mean"])
+    assert lines[-1]["best_env_steps"] == best["env_steps"]
+
+
+def test_evaluate_prints_the_protocol_with_the_numbers(finished, capsys):
+    assert cli.main(["evaluate", str(finished), "--episodes", "4"]) == 0
+    assert "4 greedy episodes" in capsys.readouterr().out
+    assert cli.main(["evaluate", str(finished / "seed-1"), "--episodes", "4", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["seed"] for row in rows] == [1]
+    assert len(rows[0]["returns"]) == 4
+
+
+def test_a_finished_run_can_be_trained_longer_and_not_shorter(finished, here, capsys):
+    assert cli.main(["resume", str(finished)]) == 2
+    assert "is finished; train longer with" in capsys.readouterr().err
+    assert cli.main(["resume", str(finished), "--steps", "100"]) == 2
+    assert "already has 160 steps" in capsys.readouterr().err
+    run = grasp.train("mappo", "matrix/penalty", out=here / "longer", **TINY)
+    grasp.resume(run.path, steps=240)
+    lines = [json.loads(line) for line in (run.path / "seed-0" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["env_steps"] for line in lines if line["kind"] == "iteration"] == [40 * i for i in range(1, 7)]
+    assert [line["env_steps"] for line in lines if line["kind"] == "absolute"] == [160, 240]
+    straight = grasp.train("mappo", "matrix/penalty", out=here / "straight", **(TINY | {"steps": 240}))
+    values = [
+        [
+            line["value_loss"]
+            for line in map(json.loads, (path / "seed-0" / "metrics.jsonl").open())
+            if "value_loss" in line
+        ]
+        for path in (run.path, straight.path)
+    ]
+    assert values[0] == values[1]
+
+
+def test_a_trained_team_acts_in_one_s_own_code(finished):
+    team = grasp.load(finished)
+    obs = np.ones((2, 1), np.float32)
+    action = team.act(obs)
+    assert action.shape == (2,)
+    only = np.zeros((2, 3), bool)
+    only[0, 2] = only[1, 1] = True
+    np.testing.assert_array_equal(team.act(obs, avail=only), [2, 1])
+    with pytest.raises(grasp.GraspError, match="observations of shape"):
+        team.act(np.ones((3, 1)))
+
+
+def test_a_team_remembers_within_an_episode_and_forgets_at_reset(finished):
+    team = grasp.load(finished, seed=1)
+    first = jnp.array(team._memory.actor)
+    team.act(np.ones((2, 1), np.float32))
+    assert not np.array_equal(first, team._memory.actor)
+    team.reset()
+    np.testing.assert_array_equal(first, team._memory.actor)
+
+
+def test_the_metrics_can_be_copied_to_tensorboard(finished, tmp_path, capsys):
+    assert cli.main(["tensorboard", str(finished), "--out", str(tmp_path)]) == 0
+    assert "tensorboard --logdir" in capsys.readouterr().out
+    for seed in (0, 1):
+        (file,) = (tmp_path / f"seed-{seed}").iterdir()
+        assert b"iteration/u_norm" in file.read_bytes()
+        assert b"evaluation/return_mean" in file.read_bytes()
+
+
+def test_list_names_everything(capsys):
+    assert cli.main(["list", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["algorithms"]) == list(PRESETS)
+    assert found["environments"]["mpe/simple_spread"]["num_agents"] == 3
+    assert found["operators"]["min_norm"] == {"pareto": "yes", "continuous": "yes", "hull": "yes"}
+
+
+def test_help_shows_every_option_with_its_default(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["train", "mappo", "--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert "--num_envs" in shown
+    assert "(default: none)" in shown
+
+
+def test_a_second_writer_is_refused(finished):
+    run = runs.find(finished)
+    with runs.writing(run, 0), pytest.raises(grasp.GraspError, match="being written by another process"):
+        with runs.writing(run, 0):
+            pass

@@ -1,0 +1,425 @@
+"""Comparisons of synthetic run directories: what is computed, what is said about it, and what is drawn."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from grasp import plots
+from grasp.api import compare
+from grasp.records import load_runs, short
+from grasp.stats import bootstrap, iqm, probability_of_improvement
+from grasp.tables import latex, markdown, render
+from grasp.types import GraspError
+
+POINTS = (100, 200, 300, 400)
+
+
+def write_seed(directory: Path, seed: int, scores, wins=True, points=POINTS, absolute=None, training=False):
+    """One seed's metrics; `scores` are its win rates (or returns) at `points`."""
+    lines = []
+
+    def line(kind, step, score, episodes):
+        won = {"win_rate": score} if wins else {}
+        record = {"kind": kind, "env_steps": step, "seed": seed, "return_mean": 10 * score, "episodes": episodes}
+        lines.append(record | won | {"wall": {"seconds": 1.0}})
+
+    for step, score in zip(points, scores, strict=False):
+        if training:
+            values = {"conflict_rate": 0.5 - step / 1000, "u_ratio": 0.6, "train_return": 1.0}
+            lines.append({"kind": "iteration", "env_steps": step, "seed": seed} | values)
+        line("evaluation", step, score, 32)
+    if absolute is not None:
+        line("absolute", points[len(scores) - 1], absolute, 320)
+    directory = directory / f"seed-{seed}"
+    directory.mkdir(parents=True)
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(item) + "\n" for item in lines))
+
+
+def write_run(directory: Path, seeds, algo="mappo", env="smax/3m", version="0.2.0", config=None, **keywords):
+    """A run directory; `seeds` maps a seed to its scores, or to (scores, absolute score)."""
+    directory.mkdir(parents=True)
+    chosen = {"algo": algo, "env": env, "steps": 400, "eval_episodes": 32, "final_episodes": 320}
+    (directory / "config.json").write_text(json.dumps(chosen | (config or {})))
+    versions = {"grasp": "0.1.0", "env_package": "jaxmarl", "env_version": version}
+    (directory / "versions.json").write_text(json.dumps(versions))
+    for seed, scores in seeds.items():
+        scores, absolute = scores if isinstance(scores, tuple) else (scores, None)
+        write_seed(directory, seed, scores, absolute=absolute, **keywords)
+    return directory
+
+
+def ramp(top):
+    return [0.25 * top, 0.5 * top, 0.75 * top, top]
+
+
+def finished(tops):
+    return {seed: (ramp(top), top) for seed, top in enumerate(tops)}
+
+
+@pytest.fixture
+def two(tmp_path):
+    a = write_run(tmp_path / "a", finished([0.5, 0.75, 0.25, 0.625, 1.0]), training=True)
+    b = write_run(tmp_path / "b", finished([0.75, 1.0, 0.875, 0.9375, 0.5]), algo="grasp-mappo", training=True)
+    return [a, b]
+
+
+def text(renderable, width=200):
+    console = Console(width=width, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(renderable)
+    return captured.get()
+
+
+def has(warnings, *words):
+    return any(all(word in warning for word in words) for warning in warnings)
+
+
+def test_rows_hold_the_statistics_of_the_absolute_scores(two):
+    mappo, ours = compare(two).rows
+    assert (mappo.label, ours.label) == ("mappo", "grasp-mappo")
+    assert mappo.scores == (0.5, 0.75, 0.25, 0.625, 1.0)
+    assert mappo.iqm == iqm(np.array(mappo.scores)) == 0.625
+    assert mappo.mean == 0.625
+    assert ours.interval == bootstrap(ours.scores, iqm)
+    assert (mappo.metric, mappo.final, mappo.env_steps, mappo.seeds) == (
+        "win rate",
+        "absolute",
+        (400, 400),
+        (0, 1, 2, 3, 4),
+    )
+    assert mappo.protocol == (
+        "32 greedy episodes at 4 evenly spaced points; best checkpoint re-evaluated on 320 greedy episodes"
+    )
+
+
+def test_clean_runs_raise_no_warning(two):
+    assert compare(two).warnings == ()
+
+
+def test_improvement_of_each_pair_on_the_same_environment(two, tmp_path):
+    third = write_run(tmp_path / "c", finished([0.9, 0.8]), algo="qmix", env="smax/8m")
+    found = compare([*two, third]).improvements
+    assert [(pair.env, pair.first, pair.second) for pair in found] == [("smax/3m", "mappo", "grasp-mappo")]
+    rows = compare(two).rows
+    assert (found[0].probability, found[0].interval) == probability_of_improvement(rows[0].scores, rows[1].scores)
+
+
+def test_without_absolute_metric_the_last_tenth_counts(tmp_path):
+    points = tuple(range(10, 210, 10))
+    scores = [0.0] * 18 + [0.5, 1.0]
+    run = write_run(tmp_path / "a", {0: scores, 1: scores}, config={"steps": 200, "final_episodes": 0}, points=points)
+    row = compare([run]).rows[0]
+    assert (row.scores, row.final) == ((0.75, 0.75), "last 10 %")
+    assert row.protocol == "32 greedy episodes at 20 evenly spaced points"
+
+
+def test_no_wins_compares_returns(tmp_path):
+    run = write_run(tmp_path / "a", finished([1.0, 2.0]), wins=False)
+    row = compare([run]).rows[0]
+    assert (row.metric, row.scores) == ("return", (10.0, 20.0))
+
+
+def test_wins_in_one_run_only_compare_returns_and_say_so(tmp_path):
+    a = write_run(tmp_path / "a", finished([0.5, 1.0]))
+    b = write_run(tmp_path / "b", finished([0.5, 1.0]), algo="qmix", wins=False)
+    result = compare([a, b])
+    assert {row.metric for row in result.rows} == {"return"}
+    assert has(result.warnings, "only some runs record wins")
+
+
+def test_unfinished_seed_is_scored_flagged_and_its_source_stated(tmp_path):
+    run = write_run(tmp_path / "a", {0: (ramp(1.0), 0.9), 1: [0.1, 0.3]})
+    result = compare([run])
+    row = result.rows[0]
+    assert row.scores == (0.9, 0.3)
+    assert row.final == "absolute ×1, last 10 % ×1"
+    assert row.env_steps == (200, 400)
+    assert has(result.warnings, "unfinished", "seed 1 at 200 of 400")
+    assert "200–400" in text(render(result))
+
+
+def test_unequal_steps_and_seeds_between_runs_are_flagged(tmp_path):
+    a = write_run(tmp_path / "a", finished([0.5, 0.6, 0.7]))
+    b = write_run(tmp_path / "b", {0: ([0.1, 0.2], 0.2), 2: ([0.3, 0.4], 0.4)}, algo="qmix")
+    warnings = compare([a, b]).warnings
+    assert has(warnings, "env steps differ", "mappo: 400", "qmix: 200")
+    assert has(warnings, "seeds differ", "mappo: 0 1 2", "qmix: 0 2")
+
+
+def test_seed_without_evaluation_is_left_out_and_named(tmp_path):
+    run = write_run(tmp_path / "a", finished([0.5, 0.6]))
+    (run / "seed-2").mkdir()
+    (run / "seed-2" / "metrics.jsonl").write_text("")
+    result = compare([run])
+    assert result.rows[0].seeds == (0, 1)
+    assert has(result.warnings, "seed 2 has no evaluation")
+
+
+def test_other_environment_versions_are_flagged(tmp_path):
+    a = write_run(tmp_path / "a", finished([0.5, 0.6]))
+    b = write_run(tmp_path / "b", finished([0.5, 0.7]), algo="qmix", version="0.1.0")
+    assert has(compare([a, b]).warnings, "environment versions differ", "jaxmarl 0.2.0", "jaxmarl 0.1.0")
+    (b / "versions.json").unlink()
+    assert has(compare([a, b]).warnings, "environment versions differ", "unknown")
+
+
+def test_other_protocols_are_flagged_but_being_unfinished_is_not_one(tmp_path):
+    a = write_run(tmp_path / "a", finished([0.5, 0.6]))
+    often = write_run(tmp_path / "b", finished([0.5, 0.7]), algo="qmix", points=(50, 100, 150, 200))
+    early = write_run(tmp_path / "c", {0: [0.1, 0.2], 1: [0.1, 0.3]}, algo="vdn")
+    assert has(compare([a, often]).warnings, "protocols differ", "every 100 env steps", "every 50 env steps")
+    assert not has(compare([a, early]).warnings, "protocols differ")
+
+
+def test_unevenly_spaced_points_are_not_called_even(tmp_path):
+    run = write_run(tmp_path / "a", finished([0.5, 0.6]), points=(10, 20, 200, 400))
+    assert "at 4 points" in compare([run]).rows[0].protocol
+
+
+def test_one_seed_has_no_interval_over_seeds_but_one_over_episodes(tmp_path):
+    run = write_run(tmp_path / "a", finished([0.5]))
+    result = compare([run])
+    assert result.rows[0].interval is None
+    assert "n/a" in text(render(result))
+    assert has(result.warnings, "one seed", "320 episodes", "[0.446, 0.554] (Wilson)")
+
+
+def test_seeds_that_agree_and_seeds_that_diverged_have_no_interval(tmp_path):
+    same = compare([write_run(tmp_path / "a", finished([1.0, 1.0, 1.0]))])
+    assert same.rows[0].interval is None
+    assert has(same.warnings, "all 3 seeds", "score the same")
+    diverged = compare([write_run(tmp_path / "b", finished([1.0, 2.0, 3.0, float("nan")]))], out=tmp_path / "out")
+    assert np.isnan(diverged.rows[0].iqm)
+    assert has(diverged.warnings, "not a number")
+    assert json.loads((tmp_path / "out" / "comparison.json").read_text())["rows"][0]["scores"] == [1.0, 2.0, 3.0, None]
+
+
+def test_truncated_last_line_is_ignored_and_a_broken_one_elsewhere_named(tmp_path):
+    run = write_run(tmp_path / "a", finished([0.5, 0.6]))
+    metrics = run / "seed-0" / "metrics.jsonl"
+    whole = metrics.read_text()
+    metrics.write_text(whole + '{"kind": "evaluation", "env_st')
+    assert compare([run]).warnings == ()
+    lines = whole.splitlines()
+    metrics.write_text("\n".join([lines[0], lines[1][:20], *lines[2:]]) + "\n")
+    result = compare([run])
+    assert has(result.warnings, "seed-0", "line 2")
+    assert load_runs([run])[0].seeds[0].curve("win rate")[0].tolist() == [100, 300, 400]
+
+
+def test_records_that_lack_their_keys_are_broken_lines(tmp_path):
+    run = write_run(tmp_path / "a", finished([0.5, 0.6]))
+    metrics = run / "seed-1" / "metrics.jsonl"
+    broken = ["3", '{"kind": "evaluation"}', '{"kind": "evaluation", "env_steps": 50}']
+    metrics.write_text("\n".join(broken) + "\n" + metrics.read_text())
+    assert len(compare([run]).warnings) == 3
+
+
+def test_a_point_repeated_after_resume_counts_once_and_the_later_wins(tmp_path):
+    run = write_run(tmp_path / "a", {0: [0.1, 0.2], 1: [0.1, 0.2]})
+    with (run / "seed-0" / "metrics.jsonl").open("a") as file:
+        file.write(
+            '{"kind": "evaluation", "env_steps": 200, "seed": 0, "return_mean": 7, "win_rate": 0.7, "episodes": 32}\n'
+        )
+    assert load_runs([run])[0].seeds[0].curve("win rate").tolist() == [[100.0, 200.0], [0.1, 0.7]]
+
+
+def test_one_seed_of_a_run_can_be_named(two):
+    run = load_runs([two[0] / "seed-3", two[0] / "seed-3"])
+    assert [[s.seed for s in r.seeds] for r in run] == [[3]]
+    assert compare([two[0] / "seed-3"]).rows[0].scores == (0.625,)
+
+
+def test_labels_name_what_differs(tmp_path):
+    seeds = finished([0.5, 0.6])
+    a = write_run(tmp_path / "x" / "a", seeds, config={"optimiser": {"lr": 0.001}, "out": "p"})
+    b = write_run(tmp_path / "x" / "b", seeds, config={"optimiser": {"lr": 0.01}, "out": "q"})
+    c = write_run(tmp_path / "y" / "c", seeds, config={"optimiser": {"lr": 0.01}})
+    d = write_run(tmp_path / "y" / "b", seeds, config={"optimiser": {"lr": 0.01}})
+    other = write_run(tmp_path / "z", seeds, env="smax/8m")
+
+    def labels(*paths):
+        return [run.label for run in load_runs(paths)]
+
+    assert labels(a, b, other) == ["mappo (optimiser.lr=0.001)", "mappo (optimiser.lr=0.01)", "mappo"]
+    assert labels(b, c) == ["mappo (b)", "mappo (c)"]
+    assert labels(b, d) == [f"mappo ({b})", f"mappo ({d})"]
+
+
+def test_errors_are_one_sentence_with_the_nearest_right_thing(two, tmp_path):
+    def message(*paths):
+        with pytest.raises(GraspError) as caught:
+            load_runs(paths)
+        return str(caught.value)
+
+    run = tmp_path / "a"
+    assert "name at least one run directory" in message()
+    assert f"did you mean '{tmp_path / 'b'}'?" in message(tmp_path / "bb")
+    assert "grasp train" in message(tmp_path / "nothing-like-it")
+    assert f"did you mean {run} {tmp_path / 'b'}?" in message(tmp_path)
+    assert f"did you mean {run}?" in message(run / "seed-0" / "metrics.jsonl")
+    assert f"did you mean '{run / 'seed-1'}'?" in message(run / "seed-11")
+    empty = write_run(tmp_path / "new", {0: []})
+    assert "no evaluation yet (0 of 400 env steps done)" in message(empty)
+    (empty / "config.json").write_text("{")
+    assert "is not a JSON object" in message(empty)
+    (empty / "config.json").write_text('{"algo": "mappo"}')
+    assert "names no 'env'" in message(empty)
+
+
+def test_everything_printed_carries_the_protocol(two):
+    result = compare(two)
+    for shown in (text(render(result)), markdown(result), latex(result)):
+        assert "32 greedy episodes at 4 evenly spaced points" in shown
+        assert "jaxmarl 0.2.0" in shown
+        assert "0.625" in shown
+    assert "P(mappo > grasp-mappo)" in text(render(result))
+
+
+def test_labels_in_brackets_survive_the_terminal(tmp_path):
+    seeds = finished([0.5, 0.6])
+    a = write_run(tmp_path / "a", seeds, config={"layers": "[bold]"})
+    b = write_run(tmp_path / "b", seeds, config={"layers": "[64, 64]"})
+    shown = text(render(compare([a, b]))).splitlines()
+    assert sum(line.startswith(("│ mappo (layers=[bold])", "│ mappo (layers=[64, 64])")) for line in shown) == 2
+
+
+def test_latex_is_booktabs_and_escaped(two):
+    lines = latex(compare(two)).splitlines()
+    assert lines[0] == r"\begin{tabular}{lrrrrlr}"
+    assert [r"\toprule" in lines, lines.count(r"\midrule"), r"\bottomrule" in lines] == [True, 2, True]
+    assert r"95 \% interval" in lines[2]
+    rows = [line for line in lines if line.startswith(("mappo &", "grasp-mappo &"))]
+    assert all(line.count(" & ") == 6 and line.endswith(r"\\") for line in rows)
+    assert len(rows) == 2
+    assert "P(mappo $>$ grasp-mappo)" in "\n".join(lines)
+
+
+def test_latex_keeps_warnings_out_of_the_paper(tmp_path):
+    run = write_run(tmp_path / "a_b", finished([0.5]), env="smax/5m_vs_6m")
+    shown = latex(compare([run]))
+    assert r"smax/5m\_vs\_6m" in shown
+    assert shown.startswith("% warning: smax/5m_vs_6m: mappo has one seed")
+
+
+def test_markdown_table_has_as_many_cells_in_every_line(two):
+    table = [line for line in markdown(compare(two)).splitlines() if line.startswith("|")]
+    assert len(table) == 4
+    assert {line.count("|") for line in table} == {8}
+
+
+def test_out_writes_table_json_and_curves(two, tmp_path):
+    out = tmp_path / "deep" / "out"
+    result = compare(two, out=out)
+    assert sorted(p.name for p in out.iterdir()) == ["comparison.json", "curves.png", "table.md"]
+    assert (out / "table.md").read_text() == markdown(result)
+    read = json.loads((out / "comparison.json").read_text())
+    assert [row["label"] for row in read["rows"]] == ["mappo", "grasp-mappo"]
+    assert tuple(read["rows"][1]["interval"]) == result.rows[1].interval
+    assert read["improvements"][0]["probability"] == result.improvements[0].probability
+    compare(two, out=tmp_path / "tex", latex=True)
+    assert (tmp_path / "tex" / "table.tex").read_text() == latex(result)
+    with pytest.raises(GraspError, match="is a file; give --out a directory"):
+        compare(two, out=out / "table.md")
+
+
+def pixels(path):
+    from matplotlib.image import imread
+
+    return imread(path)[..., :3]
+
+
+def near(image, colour):
+    from matplotlib.colors import to_rgb
+
+    return int((np.abs(image - np.array(to_rgb(colour))).max(axis=-1) < 0.02).sum())
+
+
+def test_curves_are_drawn_in_the_colours_of_their_algorithms(two, tmp_path):
+    plots.curves(load_runs(two), tmp_path / "both.png")
+    plots.curves(load_runs(two[:1]), tmp_path / "one.png")
+    both, one = pixels(tmp_path / "both.png"), pixels(tmp_path / "one.png")
+    assert both.shape[1] >= 900
+    assert (tmp_path / "both.png").stat().st_size > 20_000
+    blue, vermilion = (plots.styles([label])[label][0] for label in ("grasp-mappo", "mappo"))
+    assert near(both, blue) > 1000
+    assert near(both, vermilion) > 1000
+    assert near(one, blue) == 0
+    assert near(one, vermilion) > 1000
+
+
+def test_drawing_leaves_pyplot_alone(two, tmp_path):
+    import matplotlib as mpl
+
+    before = dict(mpl.rcParams)
+    plots.curves(load_runs(two), tmp_path / "x.png")
+    assert dict(mpl.rcParams) == before
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    assert pyplot is None or pyplot.get_fignums() == []
+
+
+def test_training_panels_only_where_a_run_has_them(two, tmp_path):
+    plain = write_run(tmp_path / "plain", finished([0.5, 0.6]), algo="qmix")
+    plots.curves(load_runs([plain]), tmp_path / "low.png")
+    plots.curves(load_runs([plain, *two]), tmp_path / "high.png")
+    assert pixels(tmp_path / "high.png").shape[0] > 1.5 * pixels(tmp_path / "low.png").shape[0]
+
+
+def test_hard_cases_can_be_drawn(tmp_path):
+    runs = [
+        write_run(tmp_path / "a", {0: [0.5]}),
+        write_run(tmp_path / "b", {0: ramp(0.5), 1: [0.1], 2: ramp(0.9)}, algo="qmix", training=True),
+        write_run(tmp_path / "c", finished([0.1, float("nan"), 0.3]), algo="$x_{$", env="e$^{$"),
+        *(write_run(tmp_path / f"d{i}", finished([0.1, 0.2]), env=f"smax/{i}") for i in range(3)),
+    ]
+    # Seeds whose ranges do not meet have no common point at all.
+    late = write_run(tmp_path / "e", {0: [0.1, 0.2]}, algo="vdn")
+    write_seed(late, 1, [0.3, 0.4], points=(300, 400))
+    plots.curves(load_runs([*runs, late]), tmp_path / "x.png")
+    assert pixels(tmp_path / "x.png").std() > 0.05
+
+
+def test_common_points_never_extrapolate():
+    long = np.array([[100.0, 200.0, 300.0, 400.0], [0.0, 1.0, 2.0, 3.0]])
+    odd = np.array([[150.0, 250.0], [5.0, 7.0]])
+    found = plots.band([long, odd])
+    assert found.steps.tolist() == [150.0, 200.0, 250.0]
+    np.testing.assert_allclose(found.line, [(0.5 + 5) / 2, (1 + 6) / 2, (1.5 + 7) / 2])
+    np.testing.assert_allclose(found.low, [0.5, 1.0, 1.5])
+    np.testing.assert_allclose(found.high, [5.0, 6.0, 7.0])
+
+
+@pytest.mark.parametrize("n", [3, 5])
+def test_band_is_the_bootstrap_of_the_drawn_statistic(n):
+    values = np.random.default_rng(0).normal(size=(n, 2))
+    found = plots.band([np.array([[0.0, 1.0], v]) for v in values])
+    for i in range(2):
+        statistic = iqm if n >= 4 else (lambda x: x.mean(axis=-1))
+        assert found.line[i] == pytest.approx(statistic(values[:, i]))
+        assert (found.low[i], found.high[i]) == pytest.approx(bootstrap(values[:, i], statistic))
+
+
+def test_styles_are_fixed_for_known_algorithms_and_distinct_for_all():
+    many = [f"mappo (lr={i})" for i in range(20)]
+    found = plots.styles([*many, "qmix", "mappo"])
+    assert len(set(found.values())) == 22
+    assert found["mappo"] == plots.styles(["mappo"])["mappo"]
+    assert found["qmix"] == plots.styles(["vdn", "qmix"])["qmix"]
+
+
+def test_binned_training_metric_keeps_its_mean():
+    steps = np.arange(1.0, 1001.0)
+    found = plots.binned(np.array([steps, steps]), 1000.0)
+    assert found.shape == (2, 50)
+    np.testing.assert_allclose(found[0], found[1])
+    assert found[1].mean() == pytest.approx(500.0, abs=1.0)
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(0, "0"), (950, "950"), (1500, "1.5k"), (1_228_800, "1.2288M")])
+def test_short_steps(steps, expected):
+    assert short(steps) == expected

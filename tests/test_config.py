@@ -1,0 +1,84 @@
+"""Configuration: complete, exact, and refused in one sentence where it is impossible."""
+
+import json
+from dataclasses import fields
+
+import pytest
+
+from grasp import config
+from grasp.types import GraspError
+
+
+def test_grasp_mappo_is_mappo_with_one_argument_changed():
+    plain, grasp = config.PRESETS["mappo"], config.PRESETS["grasp-mappo"]
+    changed = [f.name for f in fields(plain) if getattr(plain, f.name) != getattr(grasp, f.name)]
+    assert changed == ["operator"]
+
+
+def test_a_configuration_survives_its_file():
+    chosen = config.configure("grasp-mappo", "probe/value", {"steps": 64_000, "lr": 1e-3, "sharing": "shared"})
+    assert config.from_json(config.to_json(chosen), "config.json") == chosen
+    assert chosen.eval_interval == 3_200
+
+
+def test_evaluations_are_evenly_spaced_and_include_both_ends():
+    chosen = config.configure("mappo", "probe/value", {"steps": 32_000 * 10, "num_envs": 10, "rollout": 100})
+    points = [i for i in range(chosen.iterations + 1) if chosen.is_evaluation(i)]
+    assert points[0] == 0
+    assert points[-1] == chosen.iterations == 320
+    assert len(points) == config.EVALUATIONS + 1
+    assert len({b - a for a, b in zip(points, points[1:], strict=False)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"chunk": 7}, "chunk 7 does not divide rollout 100; the nearest that does is 5"),
+        ({"steps": 100}, "does not reach one iteration of num_envs × rollout = 3200"),
+        ({"minibatches": 7}, "minibatches 7 does not divide the 320 chunks"),
+        ({"num_envs": 0}, "num_envs must be at least 1, not 0"),
+        ({"num_envs": -3}, "num_envs must be at least 1, not -3"),
+        ({"lr": 0.0}, "lr must be positive"),
+        ({"gamma": 1.5}, "gamma must lie between 0 and 1"),
+        ({"weight": -1.0}, "weight must not be negative"),
+        ({"seed": -1}, "seed must not be negative"),
+        ({"lr": "fast"}, "lr must be a number, not 'fast'"),
+        ({"num_envs": 2.5}, "num_envs must be a whole number, not 2.5"),
+        ({"sharing": "some"}, "sharing must be one of shared, hybrid, separate"),
+        ({"learning_rte": 1}, "unknown option 'learning_rte'"),
+        ({"num_env": 1}, "did you mean 'num_envs'?"),
+    ],
+)
+def test_an_impossible_choice_is_refused_in_one_sentence(options, sentence):
+    with pytest.raises(GraspError) as mistake:
+        config.configure("mappo", "probe/value", options)
+    assert sentence in str(mistake.value)
+    assert "\n" not in str(mistake.value)
+
+
+def test_an_unknown_algorithm_gets_the_nearest():
+    with pytest.raises(GraspError, match="unknown algorithm 'grasp-mapo'; did you mean 'grasp-mappo'?"):
+        config.preset("grasp-mapo")
+
+
+def test_a_newer_directory_is_refused_and_a_foreign_file_named():
+    text = config.to_json(config.configure("mappo", "probe/value", {}))
+    newer = json.dumps(json.loads(text) | {"format": config.FORMAT + 1})
+    with pytest.raises(GraspError, match="newer grasp"):
+        config.from_json(newer, "DIR/config.json")
+    for foreign in ("{}", "[1]", "not json", "3"):
+        with pytest.raises(GraspError, match="DIR/config.json is not a configuration"):
+            config.from_json(foreign, "DIR/config.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"), [("1e6", int, 1_000_000), ("-3", int, -3), ("0.5", float, 0.5), ("true", bool, True)]
+)
+def test_flags_are_read_as_their_type(text, kind, value):
+    assert config.parse(text, kind) == value
+
+
+@pytest.mark.parametrize(("text", "kind"), [("1.5", int), ("x", int), ("x", float), ("yes", bool), ("nan?", float)])
+def test_flags_that_are_not_their_type_are_refused(text, kind):
+    with pytest.raises(ValueError):  # noqa: PT011
+        config.parse(text, kind)

@@ -1,0 +1,45 @@
+"""The metrics file: exact numbers, whole lines, cut back to a checkpoint."""
+
+import json
+
+import numpy as np
+import pytest
+
+from grasp.journal import Journal, plain, read
+
+
+@pytest.mark.parametrize("value", [0.1, 1e-30, 3.4e38, -7.25, 123456.79])
+def test_a_float32_survives_the_file_exactly(value):
+    number = np.float32(value)
+    assert np.float32(json.loads(json.dumps(plain(number)))) == number
+
+
+def test_arrays_become_lists_and_what_is_no_number_null():
+    values = {
+        "a": np.float32([[1, 2], [3, np.nan]]),
+        "b": np.int64(3),
+        "c": np.bool_(True),
+        "d": float("inf"),
+        "e": "x",
+    }
+    assert plain(values) == {"a": [[1.0, 2.0], [3.0, None]], "b": 3, "c": True, "d": None, "e": "x"}
+
+
+def test_a_resumed_journal_forgets_what_its_checkpoint_did_not_see(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    journal = Journal(path)
+    journal.write({"kind": "iteration", "n": 1})
+    size = journal.commit()
+    journal.write({"kind": "iteration", "n": 2})
+    journal.close()
+    journal = Journal(path, keep=size)
+    journal.write({"kind": "iteration", "n": 3})
+    journal.close()
+    assert [line["n"] for line in read(path)] == [1, 3]
+
+
+def test_a_line_that_was_cut_off_is_left_out(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"n": 1}\n{"n": 2')
+    assert read(path) == [{"n": 1}]
+    assert read(tmp_path / "none.jsonl") == []

@@ -1,0 +1,190 @@
+"""Exact resume, with real processes and real kills."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import grasp
+from grasp import checkpoint
+
+SIZES = {
+    "num_envs": 4, "rollout": 20, "chunk": 10, "epochs": 2, "hidden": 8, "eval_episodes": 4, "final_episodes": 8,
+    "steps": 80 * 120, "eval_interval": 80 * 7, "seeds": 2,
+}  # fmt: skip
+WAIT = 240.0
+
+
+def start(*words: str) -> subprocess.Popen:
+    command = [sys.executable, "-c", "import sys; from grasp.cli import main; sys.exit(main())", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def lines_of(path: Path, seed: int) -> list[dict]:
+    """Every line without its wall-clock values; a line in the middle of being written does not count."""
+    file = path / f"seed-{seed}" / "metrics.jsonl"
+    raw = file.read_bytes().split(b"\n")[:-1] if file.exists() else []
+    return [{k: v for k, v in json.loads(line).items() if k != "wall"} for line in raw]
+
+
+def wait_for(condition, process: subprocess.Popen) -> None:
+    end = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < end, "nothing happened for too long"
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.02)
+
+
+def workers_of(path: Path) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"grasp.launch.worker" in words and str(path).encode() in words:
+                found.append(int(entry.name))
+    return found
+
+
+def same_files(one: Path, other: Path) -> None:
+    for seed in range(SIZES["seeds"]):
+        a, b = (load_file(p / f"seed-{seed}" / "policy.safetensors") for p in (one, other))
+        newest = [checkpoint.stored(p / f"seed-{seed}" / "checkpoints")[-1] for p in (one, other)]
+        whole = [load_file(p) for p in newest]
+        assert newest[0].name == newest[1].name
+        for left, right in ((a, b), whole):
+            assert left.keys() == right.keys()
+            for name in left:
+                np.testing.assert_array_equal(left[name], right[name], err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """The run that nothing interrupts, as processes."""
+    path = tmp_path_factory.mktemp("straight") / "run"
+    grasp.train("grasp-mappo", "probe/memory", out=path, parallel="processes", **SIZES)
+    return path
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_any_moment_resumes_bit_for_bit(straight, tmp_path):
+    path = tmp_path / "run"
+    words = [part for name, value in SIZES.items() for part in (f"--{name}", str(value))]
+    process = start("train", "grasp-mappo", "probe/memory", "--parallel", "processes", "--out", str(path), *words)
+    for reached, victim in ((3, "parent"), (31, "worker"), (58, "parent"), (90, "worker")):
+        wait_for(lambda n=reached: len(lines_of(path, 0)) >= n and bool(workers_of(path)), process)
+        if victim == "parent":
+            process.send_signal(signal.SIGKILL)
+        else:
+            for worker in workers_of(path):
+                os.kill(worker, signal.SIGKILL)
+        output = process.communicate(timeout=WAIT)[0]
+        assert process.returncode == (-9 if victim == "parent" else 2), output
+        if victim == "worker":
+            assert "was killed by signal 9" in output
+            assert f"grasp resume {path}" in output.replace("\n", "")
+        end = time.monotonic() + 10
+        while workers_of(path):
+            assert time.monotonic() < end, "a worker outlived its parent"
+            time.sleep(0.02)
+        process = start("resume", str(path))
+    assert process.wait(timeout=WAIT) == 0
+    for seed in range(SIZES["seeds"]):
+        assert lines_of(path, seed) == lines_of(straight, seed)
+    same_files(path, straight)
+
+
+@pytest.mark.slow
+def test_seeds_mapped_in_one_program_give_the_same_numbers(straight, tmp_path):
+    run = grasp.train("grasp-mappo", "probe/memory", out=tmp_path / "run", parallel="vmap", **SIZES)
+    for seed in range(SIZES["seeds"]):
+        mapped, alone = lines_of(run.path, seed), lines_of(straight, seed)
+        assert [line["kind"] for line in mapped] == [line["kind"] for line in alone]
+        # float rounding grows along a trajectory: the first iterations agree closely, later ones need not
+        for one, other in zip(mapped[:6], alone[:6], strict=True):
+            assert one.keys() == other.keys()
+            for name in ("value_loss", "u_norm", "return_mean", "train_return"):
+                if name in one:
+                    assert one[name] == pytest.approx(other[name], rel=1e-3, abs=1e-5)
+
+
+ALONE = SIZES | {"seeds": 1, "steps": 80 * 12, "eval_interval": 80 * 3}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    path = tmp_path_factory.mktemp("alone") / "run"
+    grasp.train("mappo", "probe/memory", out=path, **ALONE)
+    return path
+
+
+def interrupted(path: Path, monkeypatch, fault, after: int) -> None:
+    """Train until the checkpoint after `after` others meets a fault."""
+    real, count = checkpoint.write_atomically, [0]
+
+    def failing(target, data):
+        count[0] += target.parent.name == "checkpoints"
+        if count[0] > after:
+            raise fault
+        real(target, data)
+
+    monkeypatch.setattr(checkpoint, "write_atomically", failing)
+    with pytest.raises(grasp.GraspError) as mistake:
+        grasp.train("mappo", "probe/memory", out=path, **ALONE)
+    monkeypatch.setattr(checkpoint, "write_atomically", real)
+    assert "nothing written before is lost" in str(mistake.value)
+    assert "\n" not in str(mistake.value)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "the disk is full"),
+        (OSError(errno.EROFS, "Read-only file system"), "the directory is read-only"),
+    ],
+)
+def test_a_full_or_read_only_disk_loses_nothing(alone, tmp_path, monkeypatch, capsys, fault, words):
+    path = tmp_path / "run"
+    interrupted(path, monkeypatch, fault, after=3)
+    assert words in fault_sentence(path, monkeypatch, fault)
+    grasp.resume(path)
+    assert lines_of(path, 0) == lines_of(alone, 0)
+
+
+def fault_sentence(path: Path, monkeypatch, fault) -> str:
+    """What a resume says while the fault lasts."""
+
+    def failing(target, data):
+        raise fault
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "write_atomically", failing)
+        with pytest.raises(grasp.GraspError) as mistake:
+            grasp.resume(path)
+    return str(mistake.value)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "empty"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(alone, tmp_path, monkeypatch, capsys, damage):
+    path = tmp_path / "run"
+    interrupted(path, monkeypatch, OSError(errno.ENOSPC, ""), after=3)
+    newest = checkpoint.stored(path / "seed-0" / "checkpoints")[-1]
+    data = bytearray(newest.read_bytes())
+    data[-5] ^= 4
+    newest.write_bytes({"truncate": data[: len(data) // 2], "flip": data, "empty": b""}[damage])
+    capsys.readouterr()
+    grasp.resume(path)
+    shown = capsys.readouterr().out.replace("\n", "")
+    assert newest.name in shown
+    assert "using the one before it" in shown
+    assert lines_of(path, 0) == lines_of(alone, 0)

@@ -1,0 +1,122 @@
+"""The collector: episodes follow each other without a wasted reset, and the trajectory says what happened."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from grasp import rollout
+from grasp.evaluation import evaluate
+from grasp.types import Algorithm, Decision, Env, EnvSpec, Observation, Step
+
+HORIZON = 4
+
+
+def counting_env() -> Env:
+    """Each reset draws a name; the state counts steps since. The episode's name decides if it terminates at step 3."""
+    spec = EnvSpec("test/counting", num_agents=2, obs_dim=1, state_dim=2, num_actions=2, horizon=HORIZON, has_wins=True)
+
+    def observe(env_state):
+        rows = jnp.broadcast_to(env_state[1], (2, 1)).astype(jnp.float32)
+        return Observation(rows, env_state.astype(jnp.float32), jnp.ones((2, 2), bool), jnp.ones(2, bool))
+
+    def reset(key):
+        env_state = jnp.stack([jax.random.randint(key, (), 0, 1000), jnp.int32(0)])
+        return env_state, observe(env_state)
+
+    def step(env_state, action, key):
+        env_state = env_state.at[1].add(1)
+        terminated = (env_state[1] == 3) & (env_state[0] % 2 == 0)
+        truncated = (env_state[1] == HORIZON) & ~terminated
+        reward = action.sum().astype(jnp.float32)
+        return env_state, Step(observe(env_state), reward, terminated, truncated, terminated)
+
+    return Env(spec, reset, step)
+
+
+def remembering() -> Algorithm:
+    """Always action 1; its memory counts the steps it has seen in the episode, plus one."""
+
+    def act(state, memory, observation, key, greedy):
+        return Decision(jnp.ones(observation.alive.shape, int), memory + 1, ())
+
+    return Algorithm(
+        init=lambda key: (), memory=lambda num_envs: jnp.zeros((num_envs, 1)), act=act, update=lambda s, t, k: (s, {}),
+        acting=(),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def collected():
+    env, algorithm = counting_env(), remembering()
+    arena = rollout.open_arena(env, algorithm, 5, jax.random.key(0))
+    collect = jax.jit(partial(rollout.collect, env, algorithm, num_steps=40))
+    return collect((), arena, jax.random.key(1))
+
+
+def test_an_episode_ends_where_it_should_and_the_next_begins(collected):
+    _, trajectory, _ = collected
+    name, clock = trajectory.observation.state[..., 0], trajectory.observation.state[..., 1]
+    np.testing.assert_array_equal(trajectory.first, clock == 0)
+    np.testing.assert_array_equal(trajectory.terminated, (name % 2 == 0) & (clock == 2))
+    np.testing.assert_array_equal(trajectory.truncated, (name % 2 == 1) & (clock == 3))
+    ended = trajectory.terminated | trajectory.truncated
+    np.testing.assert_array_equal(trajectory.first[1:], ended[:-1])
+
+
+def test_the_final_state_is_kept_and_not_the_next_episode_s(collected):
+    _, trajectory, _ = collected
+    np.testing.assert_array_equal(trajectory.next_state[..., 1], trajectory.observation.state[..., 1] + 1)
+    np.testing.assert_array_equal(trajectory.next_state[..., 0], trajectory.observation.state[..., 0])
+
+
+def test_every_episode_is_a_new_one(collected):
+    _, trajectory, _ = collected
+    starts = np.asarray(trajectory.observation.state[..., 0])[np.asarray(trajectory.first)]
+    assert len(starts) > 40
+    assert len(set(starts)) > 0.9 * len(starts)
+
+
+def test_memory_is_cleared_at_an_episode_s_start_and_kept_until_then(collected):
+    _, trajectory, _ = collected
+    clock = trajectory.observation.state[..., 1]
+    after = trajectory.memory[1:, :, 0]
+    np.testing.assert_array_equal(after, clock + 1)
+
+
+def test_episode_metrics_are_means_over_those_that_ended(collected):
+    _, trajectory, metrics = collected
+    ended = np.asarray(trajectory.terminated | trajectory.truncated)
+    length = np.asarray(trajectory.observation.state[..., 1] + 1)[ended]
+    assert metrics["episodes"] == ended.sum()
+    assert metrics["train_length"] == pytest.approx(length.mean())
+    assert metrics["train_return"] == pytest.approx(2 * length.mean())
+    assert metrics["train_win_rate"] == pytest.approx(np.asarray(trajectory.terminated)[ended].mean())
+
+
+def test_without_an_ended_episode_there_is_no_return():
+    env, algorithm = counting_env(), remembering()
+    arena = rollout.open_arena(env, algorithm, 2, jax.random.key(0))
+    _, _, metrics = rollout.collect(env, algorithm, (), arena, jax.random.key(1), num_steps=2)
+    assert metrics["episodes"] == 0
+    assert np.isnan(metrics["train_return"])
+
+
+def test_no_reset_is_computed_at_a_step_that_needs_none():
+    """Resets happen inside a branch: the program of one step has them only under a conditional."""
+    env, algorithm = counting_env(), remembering()
+    arena = rollout.open_arena(env, algorithm, 2, jax.random.key(0))
+    program = jax.make_jaxpr(lambda a: rollout.reopen(env, a, jax.random.key(0)))(arena)
+    assert [e.primitive.name for e in program.eqns].count("cond") == 1
+    assert not any("randint" in str(e.params.get("name", "")) for e in program.eqns)
+
+
+def test_an_evaluation_scores_each_episode_once_and_stops_at_its_end():
+    env, algorithm = counting_env(), remembering()
+    scores = jax.jit(lambda key: evaluate(env, algorithm, (), key, 70))(jax.random.key(0))
+    assert scores.returned.shape == (70,)
+    np.testing.assert_array_equal(scores.length, np.where(scores.won, 3, HORIZON))
+    np.testing.assert_array_equal(scores.returned, 2 * scores.length)
+    assert 0.3 < scores.won.mean() < 0.7
