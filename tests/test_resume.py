@@ -98,7 +98,8 @@ def test_a_run_killed_at_any_moment_resumes_bit_for_bit(straight, tmp_path):
             assert time.monotonic() < end, "a worker outlived its parent"
             time.sleep(0.02)
         process = start("resume", str(path))
-    assert process.wait(timeout=WAIT) == 0
+    output = process.communicate(timeout=WAIT)[0]
+    assert process.returncode == 0, output
     for seed in range(SIZES["seeds"]):
         assert lines_of(path, seed) == lines_of(straight, seed)
     same_files(path, straight)

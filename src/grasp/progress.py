@@ -36,7 +36,8 @@ class Display(AbstractContextManager):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.bars.stop()
+        if self.console.is_terminal:
+            self.bars.stop()
 
     def expect(self, seeds: list[int]) -> None:
         """Show the seeds at once: compiling takes a while, and silence would be ambiguous."""

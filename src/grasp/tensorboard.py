@@ -17,9 +17,9 @@ def export(run: Run, out: Path) -> int:
     for seed in run.seeds:
         with SummaryWriter(str(out / f"seed-{seed}")) as writer:
             for line in read(run.journal(seed)):
-                scalars = {name: v for name, v in line.items() if isinstance(v, int | float) and name != "seed"}
-                step = scalars.pop("env_steps")
+                numbers = {name: value for name, value in line.items() if isinstance(value, int | float)}
+                scalars = {name: value for name, value in numbers.items() if name not in ("seed", "env_steps")}
                 for name, value in scalars.items():
-                    writer.add_scalar(f"{line['kind']}/{name}", value, step)
+                    writer.add_scalar(f"{line['kind']}/{name}", value, line["env_steps"])
                 count += len(scalars)
     return count

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, Shaped
 
 from grasp import algos, checkpoint, rollout
 from grasp.config import Config
@@ -23,7 +23,7 @@ from grasp.evaluation import Scores, evaluate
 from grasp.journal import Journal, plain, read
 from grasp.rollout import Arena
 from grasp.runs import Run, writing
-from grasp.types import Algorithm, Env, GraspError, Key, Metrics, PyTree
+from grasp.types import Algorithm, Env, GraspError, Metrics, PyTree
 
 CHECKPOINT_SECONDS = 60.0
 """Beside those at every evaluation: a killed run loses about a minute."""
@@ -37,7 +37,7 @@ class RunState(NamedTuple):
 
     state: PyTree
     arena: Arena
-    key: Key
+    key: Shaped[Array, "*S"]
     iteration: Int[Array, "*S"]
 
 
@@ -46,8 +46,8 @@ class Programs(NamedTuple):
 
     begin: Callable[[list[int]], RunState]
     advance: Callable[[RunState], tuple[RunState, Metrics]]
-    score: Callable[[PyTree, Key], Scores]
-    score_best: Callable[[PyTree, Key], Scores]
+    score: Callable[[PyTree, Array], Scores]
+    score_best: Callable[[PyTree, Array], Scores]
     algorithm: Algorithm
     env: Env
 
@@ -94,13 +94,13 @@ def build(config: Config, num_seeds: int) -> Programs:
 
 
 def begin_seed(config: Config, env: Env, algorithm: Algorithm, seed: int) -> RunState:
-    """A seed before its first iteration. Initialised outside jit: a batched QR inside can hang (shared FACTS)."""
+    """A seed before its first iteration."""
     init_key, arena_key, run_key = jax.random.split(jax.random.key(seed), 3)
     arena = jax.jit(lambda key: rollout.open_arena(env, algorithm, config.hyper.num_envs, key))(arena_key)
     return RunState(algorithm.init(init_key), arena, run_key, jnp.zeros((), jnp.int32))
 
 
-def evaluation_keys(seeds: list[int], iteration: int) -> Key:
+def evaluation_keys(seeds: list[int], iteration: int) -> Shaped[Array, " S"]:
     """Keys of an evaluation: by seed and iteration only, so that it can be repeated from a snapshot."""
     return jnp.stack([jax.random.fold_in(jax.random.fold_in(jax.random.key(s), 1), iteration) for s in seeds])
 
@@ -127,7 +127,7 @@ class Session:
 
     def train(self, state: RunState) -> None:
         iteration = int(state.iteration[0])
-        if iteration == 0:
+        if self.journals[0].commit() == 0:  # not iteration == 0: a run may also be resumed from there
             self.evaluate(state, 0)
             self.save(state, 0)
         while iteration < self.config.iterations:  # Alg. 1 l. 4

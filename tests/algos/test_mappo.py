@@ -191,7 +191,7 @@ def test_the_common_denominator_is_the_pooled_mean():
 
 def one_step(hyper, env_name="mpe/simple_spread"):
     """The state before and after one update of a single epoch with plain SGD, and what the consensus should be."""
-    env, _, state, _, trajectory = world(env_name, hyper)
+    _, _, state, _, trajectory = world(env_name, hyper)
     sgd = mappo.Optimisers(optax.sgd(1.0), optax.sgd(1.0))
     state = state._replace(actor_opt=sgd.actor.init(state.actor), critic_opt=sgd.critic.init(state.critic))
     after, metrics = mappo.learn(hyper, sgd, state, trajectory, jax.random.key(0))

@@ -101,10 +101,13 @@ class Pool:
 
     def listen(self, worker: Worker) -> None:
         """Pass on what a worker says; None when it has ended."""
-        assert worker.process.stdout is not None
-        for line in worker.process.stdout:
-            self.messages.put((worker, json.loads(line)))
-        worker.process.wait()
+        process = worker.process
+        with process:  # closes the pipes, which must not happen before the worker has ended by itself
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.endswith("\n"):  # a killed worker may leave half a line
+                    self.messages.put((worker, json.loads(line)))
+            process.wait()
         self.messages.put((worker, None))
 
     def finish(self, worker: Worker) -> None:
