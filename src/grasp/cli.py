@@ -247,3 +247,7 @@ def run_bench(options: argparse.Namespace) -> None:
     from grasp import bench
 
     bench.run(options.name, as_json=options.json, smoke=options.smoke)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
