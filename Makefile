@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # A second supported interpreter, if this machine has one, for the fast tests.
 OTHER := $(shell for p in python3.12 $(HOME)/.pyenv/versions/3.12.*/bin/python; do $$p -c '' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: setup demo test test-fast test-other lint types bench-smoke clean
+.PHONY: setup demo results test test-fast test-other lint types bench-smoke clean
 
 setup: $(VENV)/ready
 
@@ -23,6 +23,18 @@ demo: setup
 	$(BIN)/grasp train grasp-mappo $(DEMO) --out demo/grasp-mappo
 	$(BIN)/grasp compare demo/grasp-mappo demo/mappo --out demo
 	@echo "the plot: demo/curves.png, the table: demo/table.md"
+
+# The evidence in results/: about an hour on two cores. Runs land in runs/results, only summaries in results/.
+SPREAD := mpe/simple_spread --steps 1000000 --seeds 5 --lr 1e-3 --critic_lr 1e-3
+MARINES := smax/3m --steps 4000000 --seeds 5 --num_envs 128 --epochs 4 --minibatches 4 --lr 2e-3 --critic_lr 2e-3
+results: setup
+	for algo in mappo grasp-mappo; do \
+	  $(BIN)/grasp train $$algo $(SPREAD) --out runs/results/simple_spread/$$algo && \
+	  $(BIN)/grasp train $$algo $(MARINES) --out runs/results/3m/$$algo || exit; \
+	done
+	for task in simple_spread 3m; do \
+	  $(BIN)/grasp compare runs/results/$$task/grasp-mappo runs/results/$$task/mappo --out results/$$task || exit; \
+	done
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadgroup

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+# jax's LAPACK is OpenBLAS, whose threads spin against each other on few cores.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Tests run small programs once: compiling them costs far more than running them unoptimised.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
 

@@ -54,7 +54,7 @@ def test_one_flipped_bit_is_noticed(tree, tmp_path):
 def test_a_tree_of_another_shape_is_refused(tree, tmp_path):
     path = tmp_path / checkpoint.name_of(1)
     checkpoint.save(path, tree, {})
-    with pytest.raises(checkpoint.Damaged, match="flags"):
+    with pytest.raises(checkpoint.Misfit, match="flags"):
         checkpoint.load(path, tree | {"flags": jnp.zeros(3, bool)})
 
 

@@ -13,7 +13,7 @@ from grasp.journal import read
 
 TINY = {
     "num_envs": 4, "rollout": 10, "chunk": 5, "epochs": 2, "hidden": 8,
-    "eval_episodes": 3, "final_episodes": 5, "steps": 160,
+    "eval_episodes": 3, "final_episodes": 5, "steps": 160, "parallel": "vmap",
 }  # fmt: skip
 FLAGS = [part for name, value in TINY.items() for part in (f"--{name}", str(value))]
 
@@ -30,7 +30,7 @@ def here(tmp_path, monkeypatch):
 def finished(tmp_path_factory):
     """A small finished run, made from Python."""
     path = tmp_path_factory.mktemp("runs") / "run"
-    grasp.train("grasp-mappo", "matrix/climbing", out=path, parallel="vmap", seeds=2, **TINY)
+    grasp.train("grasp-mappo", "matrix/climbing", out=path, seeds=2, **TINY)
     return path
 
 
@@ -53,6 +53,18 @@ def finished(tmp_path_factory):
         (["compare"], "the following arguments are required: RUN"),
         (["resume", "nowhere", "--steps", "many"], "steps must be a whole number, not 'many'"),
         (["bench", "nothing"], "unknown benchmark 'nothing'"),
+        (["train", "mappo", "matrix/climbing", "--lr", "inf"], "lr must be a number up to"),
+        (["train", "mappo", "matrix/climbing", "--lr", "nan"], "lr must be a number up to"),
+        (["train", "mappo", "matrix/climbing", "--seed", "1e30"], "seed must be a number up to"),
+        (["train", "mappo", "matrix/climbing", "--num_envs", "1e11"], "num_envs must be a number up to"),
+        (["train", "grasp-mappo", "matrix/climbing", "--operator", "os:getcwd"], "does not take (G[N, N], key)"),
+        (["train", "mappo", "json:dumps"], "environment 'json:dumps' cannot be made without arguments"),
+        (["train", "mappo", "os:getcwd"], "it must be or return a grasp.types.Env"),
+        (["train", "mappo", "matrix/climbing", "--out", ""], "--out needs the name of a directory"),
+        (["train", "mappo", "matrix/climbing", "--out", "x" * 300], "cannot write to"),
+        (["train", "--steps", "100", "mappo", "matrix/climbing"], "the algorithm and the environment come first"),
+        (["evaluate", "x" * 300], "File name too long"),
+        (["train", "mappo", "matrix/climbing", "--parallel", "some"], "parallel must be one of auto, processes, vmap"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_writes_nothing(words, sentence, here, capsys):
@@ -80,9 +92,18 @@ def test_a_directory_of_a_newer_version_is_refused(finished, here, capsys):
     config = json.loads((finished / "config.json").read_text()) | {"format": 99}
     (here / "run").mkdir()
     (here / "run" / "config.json").write_text(json.dumps(config))
-    for command in ("resume", "evaluate"):
+    for command in ("resume", "evaluate", "compare"):
         assert cli.main([command, "run"]) == 2
         assert "newer grasp" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("change", [{"format": "x"}, {"algo": ["x"]}, {"env": 3}, {"hyper": [1]}, {"steps": "abc"}])
+def test_a_configuration_edited_into_nonsense_is_named(finished, here, capsys, change):
+    config = json.loads((finished / "config.json").read_text()) | change
+    (here / "run").mkdir()
+    (here / "run" / "config.json").write_text(json.dumps(config))
+    assert cli.main(["evaluate", "run"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_the_run_directory_holds_what_it_should(finished):
@@ -120,7 +141,7 @@ def test_a_finished_run_can_be_trained_longer_and_not_shorter(finished, here, ca
     assert cli.main(["resume", str(finished)]) == 2
     assert "is finished; train longer with" in capsys.readouterr().err
     assert cli.main(["resume", str(finished), "--steps", "100"]) == 2
-    assert "already has 160 steps" in capsys.readouterr().err
+    assert "goes to 160 steps already" in capsys.readouterr().err
     run = grasp.train("mappo", "matrix/penalty", out=here / "longer", **TINY)
     grasp.resume(run.path, steps=240)
     lines = read(run.path / "seed-0" / "metrics.jsonl")
@@ -155,12 +176,13 @@ def test_a_team_remembers_within_an_episode_and_forgets_at_reset(finished):
     np.testing.assert_array_equal(first, team._memory.actor)
 
 
-def test_the_metrics_can_be_copied_to_tensorboard(finished, tmp_path, capsys):
-    assert cli.main(["tensorboard", str(finished), "--out", str(tmp_path)]) == 0
-    assert "tensorboard --logdir" in capsys.readouterr().out
-    for seed in (0, 1):
-        (file,) = (tmp_path / f"seed-{seed}").iterdir()
-        assert b"iteration/u_norm" in file.read_bytes()
+def test_metrics_reach_tensorboard_during_a_run_and_afterwards(finished, here, capsys):
+    assert cli.main(["train", "mappo", "matrix/climbing", "--tensorboard", "--out", "live", *FLAGS]) == 0
+    assert cli.main(["tensorboard", str(finished)]) == 0
+    assert f"tensorboard --logdir {finished / 'tensorboard'}" in capsys.readouterr().out
+    for folder in (here / "live" / "tensorboard" / "seed-0", finished / "tensorboard" / "seed-1"):
+        (file,) = folder.iterdir()
+        assert b"iteration/value_loss" in file.read_bytes()
         assert b"evaluation/return_mean" in file.read_bytes()
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from grasp.journal import Journal, plain, read
+from grasp.types import GraspError
 
 
 @pytest.mark.parametrize("value", [0.1, 1e-30, 3.4e38, -7.25, 123456.79])
@@ -28,18 +29,27 @@ def test_arrays_become_lists_and_what_is_no_number_null():
 def test_a_resumed_journal_forgets_what_its_checkpoint_did_not_see(tmp_path):
     path = tmp_path / "metrics.jsonl"
     journal = Journal(path)
-    journal.write({"kind": "iteration", "n": 1})
+    journal.write({"kind": "iteration", "env_steps": 0, "n": 1})
     size = journal.commit()
-    journal.write({"kind": "iteration", "n": 2})
+    journal.write({"kind": "iteration", "env_steps": 0, "n": 2})
     journal.close()
     journal = Journal(path, keep=size)
-    journal.write({"kind": "iteration", "n": 3})
+    journal.write({"kind": "iteration", "env_steps": 0, "n": 3})
     journal.close()
     assert [line["n"] for line in read(path)] == [1, 3]
 
 
-def test_a_line_that_was_cut_off_is_left_out(tmp_path):
+@pytest.mark.parametrize("rest", ['{"kind": "x", "env', "\0\0\0\n", '[1]\n{"kind": "x", "env_steps": 3}\n'])
+def test_reading_stops_where_a_crash_left_something_else(tmp_path, rest):
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"n": 1}\n{"n": 2')
-    assert read(path) == [{"n": 1}]
+    path.write_text('{"kind": "x", "env_steps": 1}\n' + rest)
+    assert [line["env_steps"] for line in read(path)] == [1]
     assert read(tmp_path / "none.jsonl") == []
+
+
+def test_a_journal_shorter_than_its_checkpoint_is_refused_and_not_padded(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("{}\n")
+    with pytest.raises(GraspError, match="shorter than its checkpoint"):
+        Journal(path, keep=100)
+    assert path.read_text() == "{}\n"

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -76,6 +77,14 @@ def straight(tmp_path_factory):
     return path
 
 
+def cut_back(folder: Path) -> None:
+    """As if killed in the middle: without the newest checkpoint, the policy and the last line."""
+    checkpoint.stored(folder / "checkpoints")[-1].unlink()
+    (folder / "policy.safetensors").unlink()
+    journal = folder / "metrics.jsonl"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))
+
+
 @pytest.mark.slow
 def test_a_run_killed_at_any_moment_resumes_bit_for_bit(straight, tmp_path):
     path = tmp_path / "run"
@@ -100,6 +109,13 @@ def test_a_run_killed_at_any_moment_resumes_bit_for_bit(straight, tmp_path):
         process = start("resume", str(path))
     output = process.communicate(timeout=WAIT)[0]
     assert process.returncode == 0, output
+    for name in ("0", "1"):  # a seed resumed alone, by its own folder, is the same program
+        cut_back(path / f"seed-{name}")
+    process = start("resume", str(path / "seed-1"))
+    output = process.communicate(timeout=WAIT)[0]
+    assert process.returncode == 0, output
+    process = start("resume", str(path))
+    assert process.communicate(timeout=WAIT)[0]
     for seed in range(SIZES["seeds"]):
         assert lines_of(path, seed) == lines_of(straight, seed)
     same_files(path, straight)
@@ -119,7 +135,7 @@ def test_seeds_mapped_in_one_program_give_the_same_numbers(straight, tmp_path):
                     assert one[name] == pytest.approx(other[name], rel=1e-3, abs=1e-5)
 
 
-ALONE = SIZES | {"seeds": 1, "steps": 80 * 12, "eval_interval": 80 * 3}
+ALONE = SIZES | {"seeds": 1, "steps": 80 * 12, "eval_interval": 80 * 3, "parallel": "vmap"}
 
 
 @pytest.fixture(scope="module")
@@ -189,3 +205,90 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(alone, tmp_pat
     assert newest.name in shown
     assert "using the one before it" in shown
     assert lines_of(path, 0) == lines_of(alone, 0)
+
+
+def test_where_every_checkpoint_is_damaged_nothing_is_touched(tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    interrupted(path, monkeypatch, OSError(errno.ENOSPC, ""), after=3)
+    for file in checkpoint.stored(path / "seed-0" / "checkpoints"):
+        file.write_bytes(file.read_bytes()[:100])
+    before = (path / "seed-0" / "metrics.jsonl").read_bytes()
+    with pytest.raises(grasp.GraspError, match="no other checkpoint is left"):
+        grasp.resume(path)
+    assert (path / "seed-0" / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_run_whose_configuration_was_edited_is_refused_and_not_touched(tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    interrupted(path, monkeypatch, OSError(errno.ENOSPC, ""), after=3)
+    config = json.loads((path / "config.json").read_text())
+    config["hyper"]["hidden"] = 16
+    (path / "config.json").write_text(json.dumps(config))
+    before = (path / "seed-0" / "metrics.jsonl").read_bytes()
+    with pytest.raises(grasp.GraspError, match=r"does not fit .* was config.json edited"):
+        grasp.resume(path)
+    assert (path / "seed-0" / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_group_goes_on_from_the_newest_checkpoint_that_all_seeds_have(alone, tmp_path):
+    """Seeds of one program save one after the other; a kill in between leaves them apart."""
+    sizes = ALONE | {"seeds": 2, "steps": 80 * 6, "eval_interval": 80 * 2}
+    run = grasp.train("mappo", "probe/memory", out=tmp_path / "run", **sizes)
+    expected = [lines_of(run.path, seed) for seed in (0, 1)]
+    cut_back(run.folder(0))
+    checkpoint.stored(run.checkpoints(1))[-1].write_bytes(b"")
+    grasp.resume(run.path)
+    assert [lines_of(run.path, seed) for seed in (0, 1)] == expected
+    for seed in (0, 1):  # killed between the seeds' first checkpoints: all begin again
+        for file in checkpoint.stored(run.checkpoints(seed)):
+            file.unlink()
+        run.journal(seed).write_bytes(b"")
+    grasp.resume(run.path)
+    assert [lines_of(run.path, seed) for seed in (0, 1)] == expected
+
+
+def test_the_best_snapshot_may_be_damaged(alone, tmp_path, capsys):
+    run = grasp.train("mappo", "probe/memory", out=tmp_path / "run", **ALONE)
+    best = lines_of(run.path, 0)[-1]["best_env_steps"]
+    (run.snapshots(0) / checkpoint.name_of(best)).write_bytes(b"?")
+    cut_back(run.folder(0))
+    grasp.resume(run.path)
+    assert "using the next best" in capsys.readouterr().out.replace("\n", " ")
+    assert lines_of(run.path, 0)[-1]["best_env_steps"] != best
+    run.policy(0).write_bytes(b"?")
+    assert grasp.evaluate(run.path, episodes=2)[0].returned.shape == (2,)
+
+
+def test_no_random_key_is_used_twice():
+    from grasp.recovery import seed_keys
+    from grasp.training import evaluation_keys
+
+    keys = {"init": [seed_keys(0).init], "arena": [seed_keys(0).arena], "run": [seed_keys(0).run]}
+    keys |= {"evaluation": [evaluation_keys([0], i)[0] for i in range(40)]}
+    used = [jax.random.key_data(k).tolist() for k in keys["init"] + keys["arena"] + keys["run"] + keys["evaluation"]]
+    derived = [jax.random.key_data(k).tolist() for k in jax.random.split(seed_keys(0).arena, 64)]
+    derived += [jax.random.key_data(jax.random.fold_in(seed_keys(0).run, i)).tolist() for i in range(64)]
+    assert len({tuple(k) for k in used + derived}) == len(used) + len(derived)
+
+
+OWN = """
+import jax.numpy as jnp
+from grasp.envs import matrix
+
+def make():
+    return matrix.make("climbing")
+"""
+
+
+@pytest.mark.slow
+def test_one_s_own_environment_is_found_by_the_workers_too(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "only_here.py").write_text(OWN)
+    sizes = SIZES | {"steps": 80 * 2, "eval_interval": 80}
+    script = f"import grasp; grasp.train('mappo', 'only_here:make', out={str(tmp_path / 'run')!r}, **{sizes!r})"
+    (tmp_path / "sub" / "go.py").write_text(script)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "sub" / "go.py")], cwd=tmp_path, capture_output=True, text=True, timeout=WAIT
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert lines_of(tmp_path / "run", 1)[-1]["kind"] == "absolute"

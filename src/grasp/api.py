@@ -1,6 +1,7 @@
 """The commands as Python functions, with the same words."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,16 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from rich.console import Console
 
-from grasp import algos, checkpoint, comparison, records, runs, tables
-from grasp.config import Config, configure
+from grasp import algos, comparison, records, runs, tables
+from grasp.config import LARGEST, Config, configure
 from grasp.envs import base as envs
 from grasp.evaluation import Scores
 from grasp.evaluation import evaluate as play
-from grasp.launch.local import Parallel, launch
+from grasp.launch.local import launch, resolved
 from grasp.progress import Display
+from grasp.recovery import Reporter, acting, is_finished, newest_policy, seed_keys
 from grasp.runs import Run
-from grasp.training import acting, is_finished
+from grasp.tensorboard import Sink, require_tensorboard
 from grasp.types import Algorithm, Env, GraspError, Observation, PyTree
 
 
@@ -27,56 +29,61 @@ def train(
     env: str,
     *,
     out: str | Path | None = None,
-    parallel: Parallel = "auto",
+    tensorboard: bool = False,
     console: Console | None = None,
     **options: Any,
 ) -> Run:
     """Train an algorithm in an environment; `options` are the fields of `grasp train --help`. Returns the run."""
-    config = configure(algo, env, options)
-    spec = envs.make(config.env).spec
-    algos.make(config, spec)
-    run = runs.create(Path(out) if out else runs.default_path(config), config, spec)
-    return carry_on(run, parallel, console)
+    config = resolved(configure(algo, env, options))
+    made, _ = build(config)
+    if tensorboard:
+        require_tensorboard()
+    run = runs.create(Path(out) if out else runs.default_path(config), config, made.spec)
+    return carry_on(run, tensorboard, console)
 
 
 def resume(
-    path: str | Path, *, steps: int | None = None, parallel: Parallel = "auto", console: Console | None = None
+    path: str | Path, *, steps: int | None = None, tensorboard: bool = False, console: Console | None = None
 ) -> Run:
     """Continue a stopped or killed run exactly where its last checkpoint stands; `steps` makes it longer."""
     run = runs.find(path)
     if steps is not None:
-        if steps <= run.config.steps:
-            raise GraspError(f"{path} already has {run.config.steps:,} steps; give a larger --steps to train longer")
         run = runs.extend(run, steps)
     elif all(is_finished(run, seed) for seed in run.seeds):
         raise GraspError(f"{path} is finished; train longer with: grasp resume {path} --steps {2 * run.config.steps}")
-    return carry_on(run, parallel, console)
+    return carry_on(run, tensorboard, console)
 
 
-def carry_on(run: Run, parallel: Parallel, console: Console | None) -> Run:
+def carry_on(run: Run, tensorboard: bool, console: Console | None) -> Run:
     """Train what is left of a run, showing how it goes."""
     console = console or Console()
-    total = run.config.iterations * run.config.steps_per_iteration
-    if total != run.config.steps:
-        console.print(
-            f"{run.config.steps:,} steps are {run.config.iterations} whole iterations of "
-            f"{run.config.steps_per_iteration:,}: training {total:,} steps"
-        )
-    with Display(run.config, console) as display:
-        display.expect([seed for seed in run.seeds if not is_finished(run, seed)])
-        launch(run, parallel, display)
+    listeners: list[Reporter] = []
+
+    def tell_all(line: dict[str, Any]) -> None:
+        for listener in listeners:
+            listener(line)
+
+    with ExitStack() as held:
+        display = held.enter_context(Display(run.config, console))
+        listeners.append(display)
+        if tensorboard:
+            listeners.append(held.enter_context(closing(Sink(run))))
+        display.expect(run, [seed for seed in run.seeds if not is_finished(run, seed)])
+        launch(run, tell_all)
     return run
 
 
 def evaluate(path: str | Path, *, episodes: int = 32) -> dict[int, Scores]:
     """Greedy episodes of every seed's stored policy under its stored configuration."""
-    if episodes < 1:
-        raise GraspError(f"episodes must be at least 1, not {episodes}")
+    if not 1 <= episodes <= 10**6:
+        raise GraspError(f"episodes must lie between 1 and a million, not {episodes}")
     run = runs.find(path)
     env, algorithm = build(run.config)
     scorer = jax.jit(lambda state, key: play(env, algorithm, state, key, episodes))
     found = {seed: load_state(run, seed, algorithm) for seed in run.seeds}
-    return {seed: jax.device_get(scorer(state, jax.random.key(seed))) for seed, state in found.items()}
+    # a tag that no evaluation during training uses: those are numbered by iteration
+    keys = {seed: jax.random.fold_in(seed_keys(seed).evaluation, LARGEST) for seed in run.seeds}
+    return {seed: jax.device_get(scorer(state, keys[seed])) for seed, state in found.items()}
 
 
 def compare(
@@ -97,14 +104,8 @@ def build(config: Config) -> tuple[Env, Algorithm]:
 
 def load_state(run: Run, seed: int, algorithm: Algorithm) -> PyTree:
     """A state that acts with the seed's stored policy: the best one if it has finished, else the newest."""
-    stored = [*checkpoint.stored(run.snapshots(seed))[-1:], *filter(Path.exists, [run.policy(seed)])]
-    if not stored:
-        raise GraspError(f"{run.folder(seed)} holds no policy yet; train it with: grasp resume {run.path}")
     state = algorithm.init(jax.random.key(seed))
-    try:
-        return state._replace(**checkpoint.load(stored[-1], acting(algorithm, state))[0])
-    except checkpoint.Damaged as damage:
-        raise GraspError(str(damage)) from None
+    return state._replace(**newest_policy(run, seed, acting(algorithm, state)))
 
 
 class Team:

@@ -24,6 +24,10 @@ class Damaged(Exception):
     """A file that cannot be trusted; the message says which and why."""
 
 
+class Misfit(Exception):
+    """A whole file of another configuration or version, which no older file would mend."""
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """The file has its old content or all of the new one, whenever the machine stops."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -85,7 +89,7 @@ def load(path: Path, like: PyTree) -> tuple[PyTree, dict[str, str]]:
         name = jax.tree_util.keystr(where)
         shape = jax.eval_shape(jax.random.key_data, leaf).shape if is_key(leaf) else leaf.shape
         if name not in arrays or arrays[name].shape != shape:
-            raise Damaged(f"{path} does not fit this configuration: {name} is missing or has another shape")
+            raise Misfit(f"{path} does not fit its run's configuration: {name} is missing or has another shape")
         bits = jnp.asarray(arrays[name])
         return jax.random.wrap_key_data(bits) if is_key(leaf) else bits
 

@@ -9,7 +9,6 @@ import json
 import os
 import sys
 from dataclasses import Field, fields
-from pathlib import Path
 from typing import Any, NoReturn
 
 from grasp.config import PRESETS, RUN_FIELDS, describe, did_you_mean, parse, preset
@@ -33,6 +32,9 @@ def main(arguments: list[str] | None = None) -> int:
         options.call(options)
     except GraspError as mistake:
         print(f"grasp: {mistake}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"grasp: {error.strerror or error}: {error.filename}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("grasp: stopped; `grasp resume` continues from the last checkpoint", file=sys.stderr)
@@ -64,12 +66,14 @@ def parser(arguments: list[str]) -> Parser:
 
 def add_train(commands: Any, arguments: list[str]) -> None:
     algo = arguments[1] if len(arguments) > 1 and arguments[0] == "train" else ""
+    if algo.startswith("--") and algo != "--help":
+        raise GraspError("the algorithm and the environment come first; type: grasp train ALGO ENV --option value")
     hyper = PRESETS["grasp-mappo"] if algo in ("", "-h", "--help") else preset(algo)
     command = commands.add_parser("train", help="train an algorithm in an environment", allow_abbrev=False)
     command.add_argument("algo", metavar="ALGO", help=", ".join(PRESETS))
     command.add_argument("env", metavar="ENV", help="see `grasp list`, or package.module:factory for your own")
-    command.add_argument("--out", metavar="DIR", help="the run directory (default: runs/ALGO_ENV)")
-    add_parallel(command)
+    command.add_argument("--out", metavar="DIR", type=named, help="the run directory (default: runs/ALGO_ENV)")
+    add_tensorboard_flag(command)
     known = [*RUN_FIELDS, *fields(hyper)]
     for option in known:
         default = getattr(hyper, option.name, option.default)
@@ -77,7 +81,11 @@ def add_train(commands: Any, arguments: list[str]) -> None:
             *flags(option), dest=option.name, metavar="VALUE", type=typed(option), default=argparse.SUPPRESS,
             help=f"{option.metadata['help']} (default: {default})",
         )  # fmt: skip
-    refuse_unknown(arguments, [flag for option in known for flag in flags(option)] + ["--out", "--parallel"], "train")
+    refuse_unknown(
+        arguments,
+        [flag for option in known for flag in flags(option)] + ["--out", "--parallel", "--tensorboard"],
+        "train",
+    )
     command.set_defaults(call=run_train, names=[option.name for option in known])
 
 
@@ -108,18 +116,15 @@ def refuse_unknown(arguments: list[str], known: list[str], command: str) -> None
             raise GraspError(f"unknown option '{name}'; {did_you_mean(name, known)}")
 
 
-def add_parallel(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--parallel", choices=["auto", "processes", "vmap"], default="auto",
-        help="several seeds as one process a core, or as one mapped program; auto takes the faster",
-    )  # fmt: skip
+def add_tensorboard_flag(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--tensorboard", action="store_true", help="write TensorBoard event files too")
 
 
 def add_resume(commands: Any, _: list[str]) -> None:
     command = commands.add_parser("resume", help="continue a stopped or killed run, bit for bit")
     command.add_argument("run", metavar="RUN", help="a run directory, or one seed's folder in it")
     command.add_argument("--steps", type=whole("steps"), help="train on to this many environment steps in all")
-    add_parallel(command)
+    add_tensorboard_flag(command)
     command.set_defaults(call=run_resume)
 
 
@@ -134,15 +139,14 @@ def add_evaluate(commands: Any, _: list[str]) -> None:
 def add_compare(commands: Any, _: list[str]) -> None:
     command = commands.add_parser("compare", help="curves and a table with intervals from run directories")
     command.add_argument("runs", metavar="RUN", nargs="+")
-    command.add_argument("--out", metavar="DIR", help="write the table, the numbers and the plot here")
+    command.add_argument("--out", metavar="DIR", type=named, help="write the table, the numbers and the plot here")
     command.add_argument("--latex", action="store_true", help="print the table as LaTeX")
     command.set_defaults(call=run_compare)
 
 
 def add_tensorboard(commands: Any, _: list[str]) -> None:
-    command = commands.add_parser("tensorboard", help="copy a run's metrics to TensorBoard event files")
+    command = commands.add_parser("tensorboard", help="write a run's metrics as TensorBoard event files")
     command.add_argument("run", metavar="RUN")
-    command.add_argument("--out", metavar="DIR", help="where to write them (default: RUN/tensorboard)")
     command.set_defaults(call=run_tensorboard)
 
 
@@ -158,6 +162,13 @@ def add_bench(commands: Any, _: list[str]) -> None:
     command.add_argument("--json", action="store_true", help="print one JSON object a measurement")
     command.add_argument("--smoke", action="store_true", help="tiny sizes: does every benchmark run at all?")
     command.set_defaults(call=run_bench)
+
+
+def named(text: str) -> str:
+    """A directory's name, which must be one."""
+    if not text.strip():
+        raise GraspError("--out needs the name of a directory")
+    return text
 
 
 def whole(name: str) -> Any:
@@ -183,7 +194,9 @@ def run_train(options: argparse.Namespace) -> None:
     cache.enable()
     given = {name: getattr(options, name) for name in options.names if hasattr(options, name)}
     console = Console()
-    run = api.train(options.algo, options.env, out=options.out, parallel=options.parallel, console=console, **given)
+    run = api.train(
+        options.algo, options.env, out=options.out, tensorboard=options.tensorboard, console=console, **given
+    )
     report.print_run(run, console)
 
 
@@ -194,7 +207,7 @@ def run_resume(options: argparse.Namespace) -> None:
 
     cache.enable()
     console = Console()
-    run = api.resume(options.run, steps=options.steps, parallel=options.parallel, console=console)
+    run = api.resume(options.run, steps=options.steps, tensorboard=options.tensorboard, console=console)
     report.print_run(run, console)
 
 
@@ -227,9 +240,7 @@ def run_compare(options: argparse.Namespace) -> None:
 def run_tensorboard(options: argparse.Namespace) -> None:
     from grasp import runs, tensorboard
 
-    run = runs.find(options.run)
-    out = Path(options.out) if options.out else run.path / "tensorboard"
-    print(f"{tensorboard.export(run, out):,} values written; look at them with: tensorboard --logdir {out}")
+    print(f"look at it with: tensorboard --logdir {tensorboard.export(runs.find(options.run))}")
 
 
 def run_list(options: argparse.Namespace) -> None:

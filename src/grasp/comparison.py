@@ -107,7 +107,8 @@ def _improvement(a: Row, b: Row) -> Improvement:
 
 
 def _unfinished(run: RunData) -> list[str]:
-    planned, final = int(run.config.get("steps") or 0), run.config.get("final_episodes")
+    planned, final = run.config.get("steps"), run.config.get("final_episodes")
+    planned = planned if isinstance(planned, int) else 0
     late = [s for s in run.seeds if s.absolute is None and (s.env_steps < planned or final)]
     seeds, reached = ", ".join(str(s.seed) for s in late), span({s.env_steps for s in late})
     return [f"{run.label} is unfinished (seed {seeds} at {reached} of {planned:,} env steps)"] if late else []

@@ -78,6 +78,9 @@ class Config:
     eval_interval: int = option(0, "environment steps between evaluations; 0: a twentieth of the run")
     eval_episodes: int = option(32, "greedy episodes of each evaluation")
     final_episodes: int = option(320, "greedy episodes of the best checkpoint at the end (absolute metric)")
+    parallel: Literal["auto", "processes", "vmap"] = option(
+        "auto", "several seeds as one process a core, or as one mapped program; auto takes the faster here"
+    )
 
     @property
     def steps_per_iteration(self) -> int:
@@ -99,6 +102,8 @@ class Config:
 
 RUN_FIELDS = [f for f in fields(Config) if f.name not in ("algo", "env", "hyper")]
 EVALUATIONS = 20
+LARGEST = 2**31 - 1
+"""The largest whole number any option takes: counters are 32-bit."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -126,6 +131,8 @@ def configure(algo: str, env: str, options: dict[str, Any]) -> Config:
             raise GraspError(f"unknown option '{name}'; {did_you_mean(name, known)}")
         if not fits(value, known[name].type):
             raise GraspError(f"{name} must be {describe(known[name].type)}, not {value!r}")
+        if type(value) in (int, float) and not abs(value) <= LARGEST:
+            raise GraspError(f"{name} must be a number up to {LARGEST:,}, not {value}")
     hyper = replace(hyper, **{n: v for n, v in options.items() if n in hyper_names})
     config = Config(algo, env, hyper, **{n: v for n, v in options.items() if n in run_names})
     if config.eval_interval == 0:
@@ -180,6 +187,7 @@ def validate(config: Config) -> None:
     for name in ("entropy", "weight"):
         _require(getattr(h, name) >= 0, f"{name} must not be negative, not {getattr(h, name)}")
     _require(config.seed >= 0, f"seed must not be negative, not {config.seed}")
+    _require(config.seed + config.seeds <= LARGEST, f"seed {config.seed} and {config.seeds} seeds exceed {LARGEST:,}")
     _require(
         h.rollout % h.chunk == 0,
         f"chunk {h.chunk} does not divide rollout {h.rollout}; the nearest that does is {_nearest_divisor(h)}",
@@ -212,13 +220,24 @@ def to_json(config: Config) -> str:
 
 def from_json(text: str, source: str) -> Config:
     """The configuration back from `config.json`; `source` names the file in errors."""
+    values = header(text, source)
+    hyper = values.pop("hyper", None)
+    algo, env = values.pop("algo"), values.pop("env")
+    if not isinstance(hyper, dict):
+        raise GraspError(f"{source} is not a configuration of grasp; is this a run directory?")
+    return configure(algo, env, {**values, **hyper})
+
+
+def header(text: str, source: str) -> dict[str, Any]:
+    """The values of a `config.json` without its format, which must be one that we can read."""
     try:
         values = json.loads(text)
         version = values.pop("format")
-        hyper_values = values.pop("hyper")
-        algo, env = values.pop("algo"), values.pop("env")
+        right = isinstance(version, int) and isinstance(values["algo"], str) and isinstance(values["env"], str)
     except (ValueError, KeyError, AttributeError, TypeError):
-        raise GraspError(f"{source} is not a configuration of grasp; is this a run directory?") from None
+        right, version, values = False, 0, {}
+    if not right:
+        raise GraspError(f"{source} is not a configuration of grasp; is this a run directory?")
     if version > FORMAT:
         raise GraspError(f"{source} was written by a newer grasp (format {version}, this one reads {FORMAT}); upgrade")
-    return configure(algo, env, {**values, **hyper_values})
+    return values

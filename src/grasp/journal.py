@@ -1,5 +1,7 @@
 """`metrics.jsonl`: one object a line, appended in order, cut back to a checkpoint on resume."""
 
+import contextlib
+import itertools
 import json
 import math
 import os
@@ -7,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from grasp.types import GraspError
 
 
 def plain(value: Any) -> Any:
@@ -27,7 +31,8 @@ class Journal:
 
     def __init__(self, path: Path, keep: int = 0):
         """Open the file and drop everything after its first `keep` bytes: a resumed run writes those lines again."""
-        self.path = path
+        if keep and (not path.exists() or path.stat().st_size < keep):
+            raise GraspError(f"{path} is shorter than its checkpoint knew it; restore the file, or train anew")
         self._file = path.open("ab")
         self._file.truncate(keep)
 
@@ -42,12 +47,22 @@ class Journal:
         return os.fstat(self._file.fileno()).st_size
 
     def close(self) -> None:
-        self._file.close()
+        with contextlib.suppress(OSError):  # a full disk has been reported by the write that met it
+            self._file.close()
+
+
+def parse(line: bytes) -> dict[str, Any] | None:
+    """The record on a line, or None where a crash left something else."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and {"kind", "env_steps"} <= record.keys() else None
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """All whole lines; a line cut off by a kill is left out."""
+    """The records up to the first line that is not whole; whoever resumes writes the rest again."""
     if not path.exists():
         return []
-    lines = path.read_bytes().split(b"\n")
-    return [json.loads(line) for line in lines[:-1]]
+    records = map(parse, path.read_bytes().split(b"\n")[:-1])
+    return list(itertools.takewhile(lambda record: record is not None, records))  # pyright: ignore[reportReturnType]

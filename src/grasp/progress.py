@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from grasp.config import Config
+from grasp.runs import Run
 
 SHOWN = {
     "train_return": "return {:.1f}",
@@ -39,24 +40,38 @@ class Display(AbstractContextManager):
         if self.console.is_terminal:
             self.bars.stop()
 
-    def expect(self, seeds: list[int]) -> None:
-        """Show the seeds at once: compiling takes a while, and silence would be ambiguous."""
-        for seed in seeds:
-            self.tasks[seed] = self.bars.add_task(f"seed {seed}", total=self.total, words="compiling")
-            self.latest[seed] = {}
+    def expect(self, run: Run, seeds: list[int]) -> None:
+        """Show where the run is and its seeds at once: compiling takes a while, and silence would be ambiguous."""
+        self.say(f"{self.config.algo} on {self.config.env} in {run.path}")
+        if self.total != self.config.steps:
+            whole = f"{self.config.iterations} whole iterations of {self.config.steps_per_iteration:,}"
+            self.say(f"{self.config.steps:,} steps are {whole}: training {self.total:,} steps")
         if not self.console.is_terminal:
-            self.console.print(f"{self.config.algo} on {self.config.env}: compiling")
+            self.say("compiling")
+        for seed in seeds:
+            self.add(seed)
+
+    def add(self, seed: int) -> None:
+        self.tasks[seed] = self.bars.add_task(f"seed {seed}", total=self.total, words="compiling")
+        self.latest[seed] = {}
+
+    def say(self, text: str) -> None:
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def __call__(self, message: dict[str, Any]) -> None:
         seed = message["seed"]
+        if message["kind"] == "notice":
+            self.say(f"seed {seed}: {message['text']}")
+            return
+        if seed not in self.tasks:  # a finished seed goes on with the others of its program
+            self.add(seed)
         self.latest[seed] |= message
         words = describe(self.latest[seed], self.config.steps_per_iteration)
         self.bars.update(self.tasks[seed], completed=message["env_steps"], words=words)
         ended = message["kind"] == "absolute"
         if not self.console.is_terminal and (ended or time.monotonic() - self.spoken.get(seed, 0) > PLAIN_SECONDS):
             self.spoken[seed] = time.monotonic()
-            share = message["env_steps"] / self.total
-            self.console.print(f"seed {seed}  {share:4.0%}  {words}", highlight=False)
+            self.say(f"seed {seed}  {message['env_steps'] / self.total:4.0%}  {words}")
 
 
 def _column(column: Any) -> Any:
@@ -69,7 +84,7 @@ def describe(latest: dict[str, Any], steps_per_iteration: int) -> str:
     if latest["kind"] == "iteration":
         words.append(f"{steps_per_iteration / max(latest['wall']['took'], 1e-9):,.0f} steps/s")
     words += [shape.format(latest[name]) for name, shape in SHOWN.items() if latest.get(name) is not None]
-    if "return_mean" in latest:
+    if latest.get("return_mean") is not None:
         score = f"{latest['win_rate']:.0%} wins" if "win_rate" in latest else f"{latest['return_mean']:.1f}"
         words.append(f"greedy {score}")
     return "  ".join(words)

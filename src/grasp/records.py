@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from grasp.config import header
+from grasp.journal import parse
 from grasp.runs import is_seed, locate
 from grasp.types import GraspError
 
@@ -114,13 +116,10 @@ def load_runs(paths: Sequence[str | Path]) -> list[RunData]:
 
 def _load_run(path: Path) -> RunData:
     directory, only = locate(path)
-    config, versions = _read_object(directory / "config.json"), {}
+    config = header((directory / "config.json").read_text(errors="replace"), str(directory / "config.json"))
+    versions = {}
     if (directory / "versions.json").is_file():
         versions = _read_object(directory / "versions.json")
-    if missing := [key for key in ("algo", "env") if key not in config]:
-        raise GraspError(
-            f"'{directory / 'config.json'}' names no '{missing[0]}'; 'grasp train ALGO ENV' writes one that does"
-        )
     numbers = sorted(int(d.name[5:]) for d in directory.iterdir() if is_seed(d))
     read = [_load_seed(directory, n) for n in ([only] if only is not None else numbers)]
     seeds = tuple(seed for seed, _ in read if seed.evaluations or seed.absolute)
@@ -148,13 +147,9 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 def _parse(line: str) -> dict[str, Any] | None:
     """The record on a line, or None if it is not a whole one."""
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    if not isinstance(record, dict) or "kind" not in record or "env_steps" not in record:
-        return None
-    return None if record["kind"] in ("evaluation", ABSOLUTE) and "return_mean" not in record else record
+    record = parse(line.encode())
+    scored = record is None or record["kind"] not in ("evaluation", ABSOLUTE) or "return_mean" in record
+    return record if scored else None
 
 
 def _load_seed(directory: Path, seed: int) -> tuple[SeedData, list[str]]:

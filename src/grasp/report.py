@@ -5,6 +5,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from grasp.envs import base as envs
 from grasp.evaluation import Scores
 from grasp.journal import plain, read
 from grasp.runs import Run
@@ -19,14 +20,19 @@ def print_run(run: Run, console: Console) -> None:
         table.add_column(column, justify="right")
     for row in rows:
         wins = f"{row['win_rate']:.1%}" if "win_rate" in row else "–"
-        table.add_row(str(row["seed"]), f"{row['return_mean']:.2f}", wins, f"{row['best_env_steps']:,}")
+        table.add_row(str(row["seed"]), shown(row["return_mean"]), wins, f"{row['best_env_steps']:,}")
     console.print(table)
     episodes, final = run.config.eval_episodes, run.config.final_episodes
     console.print(
         f"best of the evaluations ({episodes} greedy episodes each), played again on {final} greedy episodes",
         style="dim",
     )
-    console.print(f"run directory: {run.path}", highlight=False, soft_wrap=True)
+    console.print(f"run directory: {run.path}", highlight=False, markup=False, soft_wrap=True)
+
+
+def shown(value: float | None) -> str:
+    """A mean for a table; "n/a" where an episode's return was not a number."""
+    return "n/a" if value is None else f"{value:.2f}"
 
 
 def score_rows(run: Run, scores: dict[int, Scores]) -> list[dict[str, Any]]:
@@ -35,15 +41,10 @@ def score_rows(run: Run, scores: dict[int, Scores]) -> list[dict[str, Any]]:
     for seed, score in scores.items():
         row = {"run": str(run.path), "algo": run.config.algo, "env": run.config.env, "seed": seed, "greedy": True}
         row |= {"episodes": len(score.returned), "return_mean": score.returned.mean(), "returns": score.returned}
-        if has_wins(run):
+        if envs.make(run.config.env).spec.has_wins:
             row |= {"win_rate": score.won.mean(), "wins": score.won.astype(int)}
         rows.append(plain(row))
     return rows
-
-
-def has_wins(run: Run) -> bool:
-    """Whether the run's journal speaks of wins."""
-    return any("win_rate" in line for line in read(run.journal(run.seeds[0]))[:2])
 
 
 def print_scores(rows: list[dict[str, Any]], console: Console) -> None:
@@ -56,6 +57,6 @@ def print_scores(rows: list[dict[str, Any]], console: Console) -> None:
         interval = wilson(sum(row["wins"]), row["episodes"]) if "wins" in row else None
         if interval:
             wins = f"{row['win_rate']:.1%} [{interval[0]:.1%}, {interval[1]:.1%}]"
-        table.add_row(str(row["seed"]), f"{row['return_mean']:.2f}", wins)
+        table.add_row(str(row["seed"]), shown(row["return_mean"]), wins)
     console.print(table)
     console.print(f"{rows[0]['episodes']} greedy episodes of the stored policy, seed by seed", style="dim")

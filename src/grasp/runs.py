@@ -65,12 +65,13 @@ def default_path(config: Config) -> Path:
 
 def create(path: Path, config: Config, spec: EnvSpec) -> Run:
     """A new run directory; an existing one is never touched."""
-    if path.exists():
-        raise GraspError(f"{path} exists already; continue it with: grasp resume {path}, or choose another --out")
+    known = json.dumps(versions(spec), indent=2) + "\n"
     try:
+        if path.exists():
+            raise GraspError(f"{path} exists already; continue it with: grasp resume {path}, or choose another --out")
         path.mkdir(parents=True)
         write_atomically(path / "config.json", configs.to_json(config).encode())
-        write_atomically(path / "versions.json", (json.dumps(versions(spec), indent=2) + "\n").encode())
+        write_atomically(path / "versions.json", known.encode())
     except OSError as error:
         raise GraspError(f"cannot write to {path} ({error.strerror}); choose another --out") from None
     return Run(path, config, tuple(config.seed_list))
@@ -79,7 +80,9 @@ def create(path: Path, config: Config, spec: EnvSpec) -> Run:
 def find(path: str | Path) -> Run:
     """The run at a path, which may name the run or one of its seeds."""
     home, seed = locate(Path(path))
-    config = configs.from_json((home / "config.json").read_text(), str(home / "config.json"))
+    config = configs.from_json((home / "config.json").read_text(errors="replace"), str(home / "config.json"))
+    if seed is not None and seed not in config.seed_list:
+        raise GraspError(f"{path} is no seed of its run, which has seeds {config.seed} to {config.seed_list[-1]}")
     return Run(home, config, tuple(config.seed_list) if seed is None else (seed,))
 
 
@@ -107,11 +110,22 @@ def locate(path: Path) -> tuple[Path, int | None]:
 
 
 def extend(run: Run, steps: int) -> Run:
-    """The same run with more steps to go."""
-    config = dataclasses.replace(run.config, steps=steps)
-    configs.validate(config)
-    write_atomically(run.path / "config.json", configs.to_json(config).encode())
-    return Run(run.path, config, run.seeds)
+    """The same run with more steps to go. Nobody may be writing it, and all of its seeds go on."""
+    longer = dataclasses.replace(run.config, steps=steps)
+    if set(run.seeds) != set(run.config.seed_list):
+        raise GraspError(f"more steps are for the whole run; type: grasp resume {run.path} --steps {steps}")
+    if longer.iterations <= run.config.iterations:
+        reached = run.config.iterations * run.config.steps_per_iteration
+        raise GraspError(
+            f"{run.path} goes to {reached:,} steps already; --steps {steps} would add no iteration of "
+            f"{run.config.steps_per_iteration:,}"
+        )
+    configs.validate(longer)
+    with contextlib.ExitStack() as held:
+        for seed in run.seeds:
+            held.enter_context(writing(run, seed))
+        write_atomically(run.path / "config.json", configs.to_json(longer).encode())
+    return Run(run.path, longer, run.seeds)
 
 
 @contextlib.contextmanager
@@ -125,19 +139,24 @@ def writing(run: Run, seed: int) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise GraspError(f"{folder} is being written by another process; wait for it or stop it first") from None
+        for scrap in folder.glob("*/.step-*"):  # what a killed process was in the middle of writing
+            scrap.unlink(missing_ok=True)
         yield
 
 
 def versions(spec: EnvSpec) -> dict[str, str | int]:
     """What a number depends on besides its configuration."""
-    package = "grasp-marl" if spec.package == "grasp" else spec.package
+    try:
+        env_version = __version__ if spec.package == "grasp" else importlib.metadata.version(spec.package)
+    except importlib.metadata.PackageNotFoundError:
+        env_version = "unknown"
     return {
         "grasp": __version__,
         "commit": commit(),
         "python": platform.python_version(),
         "jax": jax.__version__,
-        "env_package": package,
-        "env_version": __version__ if spec.package == "grasp" else importlib.metadata.version(package),
+        "env_package": spec.package,
+        "env_version": env_version,
         "platform": platform.platform(),
         "processor": processor(),
         "cores": os.cpu_count() or 1,

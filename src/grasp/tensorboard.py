@@ -1,25 +1,50 @@
-"""A copy of a run's metrics for TensorBoard (extra `tensorboard`): the journal stays the source."""
+"""Metrics for TensorBoard (extra `tensorboard`): while a run goes on, or afterwards. The journal stays the source."""
 
 from pathlib import Path
+from typing import Any
 
 from grasp.journal import read
 from grasp.runs import Run
 from grasp.types import GraspError
 
 
-def export(run: Run, out: Path) -> int:
-    """Write every seed's scalars as event files, one folder a seed; returns how many were written."""
+class Sink:
+    """A reporter that writes every scalar of every line, one folder a seed under `RUN/tensorboard`."""
+
+    def __init__(self, run: Run):
+        self.folder = run.path / "tensorboard"
+        self.writers: dict[int, Any] = {}
+
+    def __call__(self, line: dict[str, Any]) -> None:
+        if line["kind"] == "notice":
+            return
+        seed = line["seed"]
+        if seed not in self.writers:
+            # what stands at later steps was written by a run that has been cut back since
+            self.writers[seed] = require_tensorboard()(str(self.folder / f"seed-{seed}"), purge_step=line["env_steps"])
+        for name, value in line.items():
+            if isinstance(value, int | float) and name not in ("seed", "env_steps"):
+                self.writers[seed].add_scalar(f"{line['kind']}/{name}", value, line["env_steps"])
+
+    def close(self) -> None:
+        for writer in self.writers.values():
+            writer.close()
+
+
+def export(run: Run) -> Path:
+    """Write what the journals hold so far; returns the folder."""
+    sink = Sink(run)
+    for seed in run.seeds:
+        for line in read(run.journal(seed)):
+            sink(line)
+    sink.close()
+    return sink.folder
+
+
+def require_tensorboard() -> Any:
+    """tensorboardX's writer, or one sentence."""
     try:
         from tensorboardX import SummaryWriter
     except ModuleNotFoundError:
         raise GraspError("this needs tensorboardX; type: pip install 'grasp-marl[tensorboard]'") from None
-    count = 0
-    for seed in run.seeds:
-        with SummaryWriter(str(out / f"seed-{seed}")) as writer:
-            for line in read(run.journal(seed)):
-                numbers = {name: value for name, value in line.items() if isinstance(value, int | float)}
-                scalars = {name: value for name, value in numbers.items() if name not in ("seed", "env_steps")}
-                for name, value in scalars.items():
-                    writer.add_scalar(f"{line['kind']}/{name}", value, line["env_steps"])
-                count += len(scalars)
-    return count
+    return SummaryWriter

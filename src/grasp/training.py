@@ -8,7 +8,6 @@ import contextlib
 import errno
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -16,20 +15,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Shaped
 
-from grasp import algos, checkpoint, rollout
+from grasp import algos, checkpoint, recovery, rollout
 from grasp.config import Config
 from grasp.envs import base as envs
 from grasp.evaluation import Scores, evaluate
-from grasp.journal import Journal, plain, read
+from grasp.journal import Journal, plain
+from grasp.recovery import Reporter, acting, seed_keys
 from grasp.rollout import Arena
 from grasp.runs import Run, writing
 from grasp.types import Algorithm, Env, GraspError, Metrics, PyTree
 
 CHECKPOINT_SECONDS = 60.0
 """Beside those at every evaluation: a killed run loses about a minute."""
-
-Reporter = Callable[[dict[str, Any]], None]
-"""Told of every line as it is written to the journal."""
 
 
 class RunState(NamedTuple):
@@ -70,7 +67,7 @@ def build(config: Config, num_seeds: int) -> Programs:
     algorithm = algos.make(config, env.spec)
 
     def begin(seeds: list[int]) -> RunState:
-        return jax.tree.map(lambda *x: jnp.stack(x), *[begin_seed(config, env, algorithm, s) for s in seeds])
+        return stack([begin_seed(config, env, algorithm, seed) for seed in seeds])
 
     def advance(run: RunState) -> tuple[RunState, Metrics]:
         collect_key, update_key = jax.random.split(jax.random.fold_in(run.key, run.iteration))
@@ -95,26 +92,37 @@ def build(config: Config, num_seeds: int) -> Programs:
 
 def begin_seed(config: Config, env: Env, algorithm: Algorithm, seed: int) -> RunState:
     """A seed before its first iteration."""
-    init_key, arena_key, run_key = jax.random.split(jax.random.key(seed), 3)
+    init_key, arena_key, run_key, _ = seed_keys(seed)
     arena = jax.jit(lambda key: rollout.open_arena(env, algorithm, config.hyper.num_envs, key))(arena_key)
     return RunState(algorithm.init(init_key), arena, run_key, jnp.zeros((), jnp.int32))
 
 
 def evaluation_keys(seeds: list[int], iteration: int) -> Shaped[Array, " S"]:
     """Keys of an evaluation: by seed and iteration only, so that it can be repeated from a snapshot."""
-    return jnp.stack([jax.random.fold_in(jax.random.fold_in(jax.random.key(s), 1), iteration) for s in seeds])
+    return jnp.stack([jax.random.fold_in(seed_keys(seed).evaluation, iteration) for seed in seeds])
 
 
 def train(run: Run, seeds: list[int], report: Reporter) -> None:
     """Train these seeds together from where they stand to the end. They stop and resume as one."""
-    with contextlib.ExitStack() as held, plain_faults(run):
+    with plain_faults(run), contextlib.ExitStack() as held:
         for seed in seeds:
             held.enter_context(writing(run, seed))
         programs = build(run.config, len(seeds))
-        state, journals = restore(run, seeds, programs)
+        like = jax.eval_shape(lambda: begin_seed(run.config, programs.env, programs.algorithm, 0))
+        found = recovery.newest_common(run, seeds, like, report)
+        state = programs.begin(seeds) if found is None else stack([tree for tree, _ in found])
+        journals = [
+            Journal(run.journal(seed), 0 if found is None else int(found[place][1]["journal"]))
+            for place, seed in enumerate(seeds)
+        ]
         for journal in journals:
             held.callback(journal.close)
         Session(run, seeds, programs, journals, report).train(state)
+
+
+def stack(trees: list[PyTree]) -> PyTree:
+    """One tree with a leading seed axis."""
+    return jax.tree.map(lambda *x: jnp.stack(x), *trees)
 
 
 class Session:
@@ -188,14 +196,11 @@ class Session:
     def conclude(self, state: RunState) -> None:
         """The absolute metric: the best snapshot of each seed, scored on many episodes, and kept as the policy."""
         began = time.monotonic()
-        best = [best_evaluation(self.run.journal(seed)) for seed in self.seeds]
-        policies = [
-            load_snapshot(self.run, seed, line["env_steps"], self.programs.algorithm, state.state, place)
-            for place, (seed, line) in enumerate(zip(self.seeds, best, strict=True))
-        ]
-        stacked = jax.tree.map(lambda *x: jnp.stack(x), *policies)
+        like = acting(self.programs.algorithm, jax.tree.map(lambda x: x[0], state.state))
+        found = [recovery.best_snapshot(self.run, seed, like, self.report) for seed in self.seeds]
+        policies, best = [policy for policy, _ in found], [line for _, line in found]
         scores = self.programs.score_best(
-            state.state._replace(**stacked), evaluation_keys(self.seeds, self.config.iterations + 1)
+            state.state._replace(**stack(policies)), evaluation_keys(self.seeds, self.config.iterations + 1)
         )
         described = self.described(jax.device_get(scores)) | {"best_env_steps": [b["env_steps"] for b in best]}
         for place, seed in enumerate(self.seeds):
@@ -204,56 +209,6 @@ class Session:
         self.write("absolute", self.config.iterations, described, time.monotonic() - began)
         for journal in self.journals:
             journal.commit()
-
-
-def acting(algorithm: Algorithm, state: PyTree) -> dict[str, PyTree]:
-    """The part of a state that acting needs."""
-    return {name: getattr(state, name) for name in algorithm.acting}
-
-
-def load_snapshot(run: Run, seed: int, env_steps: int, algorithm: Algorithm, states: PyTree, place: int) -> PyTree:
-    like = acting(algorithm, jax.tree.map(lambda x: x[place], states))
-    return checkpoint.load(run.snapshots(seed) / checkpoint.name_of(env_steps), like)[0]
-
-
-def best_evaluation(journal: Path) -> dict[str, Any]:
-    """The line of the best evaluation: by win rate where there is one, then by return; the earliest of equals."""
-    lines = [line for line in read(journal) if line["kind"] == "evaluation"]
-    return max(lines, key=lambda line: (line.get("win_rate") or 0.0, line["return_mean"]))
-
-
-def is_finished(run: Run, seed: int) -> bool:
-    """Whether a seed has reached the configured steps and its absolute metric."""
-    lines = read(run.journal(seed))
-    end = run.config.iterations * run.config.steps_per_iteration
-    return bool(lines) and lines[-1]["kind"] == "absolute" and lines[-1]["env_steps"] >= end
-
-
-def restore(run: Run, seeds: list[int], programs: Programs) -> tuple[RunState, list[Journal]]:
-    """The newest checkpoint that every seed of the group has whole, or a beginning; and the journals cut to match."""
-    like = jax.eval_shape(lambda: begin_seed(run.config, programs.env, programs.algorithm, 0))
-    found = [readable(run.checkpoints(seed), like) for seed in seeds]
-    common = set.intersection(*(set(f) for f in found))
-    if not common and any(found):
-        raise GraspError(f"the seeds of {run.path} stand at different iterations; resume each seed's folder alone")
-    if not common:
-        state, kept = programs.begin(seeds), [0] * len(seeds)
-    else:
-        chosen = [f[max(common)] for f in found]
-        state = jax.tree.map(lambda *x: jnp.stack(x), *[tree for tree, _ in chosen])
-        kept = [int(words["journal"]) for _, words in chosen]
-    return state, [Journal(run.journal(seed), keep) for seed, keep in zip(seeds, kept, strict=True)]
-
-
-def readable(folder: Path, like: RunState) -> dict[int, tuple[RunState, dict[str, str]]]:
-    """The checkpoints of a seed that are whole, by iteration; a damaged one is named and passed over."""
-    whole = {}
-    for path in checkpoint.stored(folder):
-        try:
-            whole[checkpoint.number_of(path)] = checkpoint.load(path, like)
-        except checkpoint.Damaged as damage:
-            print(f"{damage}; using the one before it")
-    return whole
 
 
 @contextlib.contextmanager

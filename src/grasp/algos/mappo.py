@@ -57,7 +57,7 @@ class Optimisers(NamedTuple):
 def make(hyper: Mappo, spec: EnvSpec) -> Algorithm:
     """The algorithm for an environment of these sizes."""
     if hyper.operator != "none":
-        realign.check_operator(hyper.operator)
+        realign.check_operator(hyper.operator, spec.num_agents)
     optimisers = Optimisers(*(clipped_adam(hyper, lr) for lr in (hyper.lr, hyper.critic_lr)))
 
     def init(key: Key) -> State:  # Alg. 1 l. 1–3

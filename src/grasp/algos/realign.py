@@ -26,12 +26,19 @@ class Consensus(NamedTuple):
     diagnostics: Metrics
 
 
-def check_operator(name: str) -> None:
-    """Refuse an operator that does not exist, before anything is compiled or written."""
+def check_operator(name: str, num_agents: int) -> None:
+    """Refuse an operator that does not exist or does not weigh agents, before anything is compiled or written."""
     try:
-        consensus_library.weighting(name)
+        weigh = consensus_library.weighting(name)
     except ValueError as mistake:
         raise GraspError(str(mistake)) from None
+    try:
+        weights = jax.eval_shape(weigh, jnp.eye(num_agents), jax.random.key(0))
+        right = weights.shape == (num_agents,) and jnp.issubdtype(weights.dtype, jnp.floating)
+    except Exception as error:  # whatever the user's own function raises
+        raise GraspError(f"operator '{name}' does not take (G[N, N], key): {str(error).splitlines()[0]}") from error
+    if not right:
+        raise GraspError(f"operator '{name}' must return weights of shape ({num_agents},), one an agent")
 
 
 def groups(hyper: Mappo) -> tuple[tuple[str, ...], ...]:

@@ -89,7 +89,10 @@ def _load(name: str) -> Env:
         hint = f"did you mean '{path}:{close[0]}'?" if close else "give a callable that returns a grasp.types.Env"
         raise GraspError(f"environment {name!r}: the module {path} has no {attribute!r}; {hint}")
     found = getattr(module, attribute)
-    env = found() if callable(found) else found
+    try:
+        env = found() if callable(found) else found
+    except TypeError as error:
+        raise GraspError(f"environment {name!r} cannot be made without arguments: {error}") from error
     if not isinstance(env, Env):
         raise GraspError(f"environment {name!r} is a {type(env).__name__}; it must be or return a grasp.types.Env")
     return env

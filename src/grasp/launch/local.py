@@ -11,35 +11,35 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 
+from grasp.config import Config
+from grasp.recovery import Reporter, is_finished
 from grasp.runs import Run
-from grasp.training import Reporter, is_finished, train
+from grasp.training import plain_faults, train
 from grasp.types import GraspError
 
-Parallel = Literal["auto", "processes", "vmap"]
+
+def resolved(config: Config) -> Config:
+    """The configuration with `auto` decided, once: resumed as another program, a run would round otherwise."""
+    if config.parallel != "auto":
+        return config
+    return replace(config, parallel="processes" if jax.default_backend() == "cpu" else "vmap")
 
 
-def launch(run: Run, parallel: Parallel, report: Reporter) -> None:
+def launch(run: Run, report: Reporter) -> None:
     """Train every unfinished seed of a run."""
     seeds = [seed for seed in run.seeds if not is_finished(run, seed)]
-    if not seeds:
-        return
-    if chosen(parallel, len(seeds)) == "vmap":
-        train(run, seeds, report)
-    else:
+    if run.config.parallel == "processes":
         Pool(run, report).train(seeds)
-
-
-def chosen(parallel: Parallel, num_seeds: int) -> Parallel:
-    """What `auto` means here."""
-    if parallel != "auto":
-        return parallel
-    return "processes" if jax.default_backend() == "cpu" and num_seeds > 1 else "vmap"
+    elif set(run.seeds) != set(run.config.seed_list):
+        raise GraspError(f"the seeds of {run.path} train as one program; type: grasp resume {run.path}")
+    elif seeds:
+        train(run, list(run.seeds), report)
 
 
 def cores() -> list[int]:
@@ -89,12 +89,15 @@ class Pool:
 
     def start(self, seed: int, core: int) -> Worker:
         """A worker whose standard input stays open as long as this process lives: its end is the worker's end."""
-        folder = self.run.folder(seed)
-        folder.mkdir(exist_ok=True)
-        log = folder / "worker.log"
-        command = [sys.executable, "-m", "grasp.launch.worker", str(self.run.path), str(seed), str(core)]
-        with log.open("w") as errors:
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
+        log = self.run.folder(seed) / "worker.log"
+        command = [sys.executable, "-P", "-m", "grasp.launch.worker", str(self.run.path), str(seed), str(core)]
+        # the same modules as here, found in the same order: the user's own environment may be among them
+        paths = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        pipe = subprocess.PIPE
+        with plain_faults(self.run):
+            log.parent.mkdir(exist_ok=True)
+            with log.open("w") as errors:
+                process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True, env=paths)
         worker = Worker(seed, core, process, log)
         threading.Thread(target=self.listen, args=(worker,), daemon=True).start()
         return worker
@@ -105,7 +108,7 @@ class Pool:
         with process:  # closes the pipes, which must not happen before the worker has ended by itself
             assert process.stdout is not None
             for line in process.stdout:
-                if line.endswith("\n"):  # a killed worker may leave half a line
+                if line.startswith("{") and line.endswith("}\n"):  # a killed worker may leave half a line
                     self.messages.put((worker, json.loads(line)))
             process.wait()
         self.messages.put((worker, None))

@@ -16,7 +16,7 @@ def pin(core: int) -> None:
         os.sched_setaffinity(0, {core})
     single = "--xla_cpu_multi_thread_eigen=false"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {single}".strip()
-    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 
 def die_with_parent() -> None:
@@ -33,12 +33,11 @@ def main() -> int:
     path, seed, core = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     pin(core)
     die_with_parent()
+    stream = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # whatever an import or a simulator prints must not mix with the messages
     from grasp import cache, runs
     from grasp.training import train
     from grasp.types import GraspError
-
-    stream = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever a simulator prints must not mix with the messages
 
     def report(message: dict[str, Any]) -> None:
         print(json.dumps(message), file=stream)
