@@ -10,9 +10,9 @@ import optax
 import pytest
 
 from grasp import actor as actors
-from grasp import losses, rollout
+from grasp import losses, nets, normalise, rollout
 from grasp.algos import batch as batches
-from grasp.algos import mappo, ppo
+from grasp.algos import mappo, ppo, realign
 from grasp.config import Mappo
 from grasp.consensus import consensus
 from grasp.envs import base as envs
@@ -238,13 +238,49 @@ def test_the_mean_operator_on_a_shared_backbone_doubles_the_plain_gradient():
     assert distance(double, jax.tree.map(lambda g: 2 * g, step)) < 1e-6
 
 
-@pytest.mark.parametrize("refresh", ["iteration", "epoch", "minibatch", "first"])
-@pytest.mark.parametrize("minibatches", [1, 3])
-def test_refresh_modes_differ_as_they_say(refresh, minibatches):
-    hyper = replace(SMALL, operator="min_norm", minibatches=minibatches)
-    default, _ = iterate("mpe/simple_spread", hyper, iterations=1)
+@pytest.mark.parametrize(("refresh", "applied"), [("iteration", 3), ("first", 1)])
+def test_a_held_consensus_is_added_at_every_step_or_at_the_first_only(refresh, applied):
+    """With steps so small that nothing else changes, the head gains exactly β u* for every step that adds it."""
+    hyper = replace(SMALL, operator="min_norm", epochs=3, refresh=refresh)
+    _, _, state, _, trajectory = world("mpe/simple_spread", hyper)
+    tiny = mappo.Optimisers(optax.sgd(1e-4), optax.sgd(1e-4))
+    state = state._replace(actor_opt=tiny.actor.init(state.actor), critic_opt=tiny.critic.init(state.critic))
+    after, plain = (
+        mappo.learn(replace(hyper, weight=weight), tiny, state, trajectory, jax.random.key(0))[0].actor.head
+        for weight in (1.0, 0.0)
+    )
+    u, _ = consensus(reference_gradients(hyper, state, trajectory))
+    extra = jax.tree.map(lambda a, b: (a - b) / 1e-4, after, plain)
+    expected = jax.tree.map(lambda d: jnp.broadcast_to(applied * d, (3, *d.shape)), u)
+    assert distance(extra, expected) < 2e-2 * float(optax.tree.norm(u))
+
+
+@pytest.mark.parametrize(
+    ("refresh", "minibatches", "due"),
+    [
+        ("iteration", 2, [0]), ("first", 2, [0]), ("epoch", 2, [0, 2, 4]), ("minibatch", 2, [0, 1, 2, 3, 4, 5]),
+        ("epoch", 1, [0, 1, 2]),
+    ],
+)  # fmt: skip
+def test_the_consensus_is_computed_anew_when_refresh_says(refresh, minibatches, due):
+    hyper = replace(SMALL, refresh=refresh, minibatches=minibatches, epochs=3)
+    steps = range(hyper.epochs * minibatches)
+    assert [i for i in steps if realign.is_due(hyper, jnp.array(i))] == due
+
+
+@pytest.mark.parametrize("refresh", ["epoch", "minibatch"])
+def test_a_consensus_computed_anew_is_another(refresh):
+    hyper = replace(SMALL, operator="min_norm", minibatches=3)
+    held, _ = iterate("mpe/simple_spread", hyper, iterations=1)
     found, _ = iterate("mpe/simple_spread", replace(hyper, refresh=refresh), iterations=1)
-    assert (distance(default, found) == 0) == (refresh == "iteration")
+    assert distance(held, found) > 0
+
+
+def test_without_value_norm_the_critic_learns_raw_returns():
+    hyper = replace(SMALL, value_norm=False)
+    state, metrics = iterate("mpe/simple_spread", hyper)
+    assert distance(state.value_norm, normalise.value_norm_init()) == 0
+    assert metrics["value_loss"] > 10  # returns of simple_spread are tens, and no unit shrinks them
 
 
 @pytest.mark.parametrize("operator", ["none", "min_norm"])
@@ -272,9 +308,75 @@ def test_permuting_agents_permutes_the_result(sharing, operator):
         assert distance(one.head, other.head) > 1e-4
 
 
-def test_N1_mappo_is_ppo_and_u_is_the_gradient_itself():
-    env = envs.make("mpe/simple")
+def ppo_oracle(hyper, state, trajectory):
+    """One iteration of single-agent recurrent PPO, written out: step by step, plain autodiff, no tiles, no agent axis."""
+    seen, record = trajectory.observation, trajectory.record
+    spread = 0.1  # of ValueNorm before its first update
+    value = spread * np.asarray(record.value)
+    following = spread * np.asarray(nets.mlp(state.critic, trajectory.next_state)[..., 0])
+    advantage, carried = np.zeros_like(value), 0.0
+    for t in reversed(range(hyper.rollout)):
+        delta = trajectory.reward[t] + hyper.gamma * following[t] * ~trajectory.terminated[t] - value[t]
+        ends = trajectory.terminated[t] | trajectory.truncated[t]
+        advantage[t] = carried = np.asarray(delta + hyper.gamma * hyper.gae_lambda * carried * ~ends)
+    target = jnp.asarray(advantage + value)
+    advantage = jnp.asarray((advantage - advantage.mean()) / (advantage.std() + 1e-5))
+
+    def policy_loss(actor):
+        total = 0.0
+        for t in range(hyper.rollout):
+            if t % hyper.chunk == 0:
+                memory = trajectory.memory.actor[t, :, 0]
+            memory = jnp.where(trajectory.first[t][:, None], 0.0, memory)
+            encoded = nets.dense(actor.backbone["encoder"], seen.obs[t, :, 0])
+            memory = nets.gru_step(actor.backbone["gru"], memory, encoded)
+            log_probs = jax.nn.log_softmax(nets.dense(actor.head, jax.nn.relu(memory)))
+            ratio = jnp.exp(
+                log_probs[jnp.arange(hyper.num_envs), trajectory.action[t, :, 0]] - record.log_prob[t, :, 0]
+            )
+            gain = jnp.minimum(ratio * advantage[t], jnp.clip(ratio, 0.8, 1.2) * advantage[t])
+            total += (gain - hyper.entropy * (jnp.exp(log_probs) * log_probs).sum(-1)).sum()
+        return -total / advantage.size
+
+    def value_loss(critic, goal):
+        value = nets.mlp(critic, seen.state)[..., 0]
+        near = record.value + jnp.clip(value - record.value, -0.2, 0.2)
+        huber = lambda e: jnp.where(jnp.abs(e) <= 10, 0.5 * e**2, 10 * (jnp.abs(e) - 5))  # noqa: E731
+        return jnp.maximum(huber(value - goal), huber(near - goal)).mean()
+
+    @jax.jit
+    def step(params, opt_state):
+        mean, deviation = target.mean(), jnp.sqrt(jnp.maximum(target.var(), 1e-2))  # all updates see the same batch
+        goal = (target - mean) / deviation
+        gradient = {
+            "actor": jax.grad(policy_loss)(params["actor"]),
+            "critic": jax.grad(value_loss)(params["critic"], goal),
+        }
+        moves = {}
+        for name in params:
+            moves[name], opt_state[name] = optimiser.update(gradient[name], opt_state[name], params[name])
+        return optax.apply_updates(params, moves), opt_state
+
+    optimiser = optax.chain(optax.clip_by_global_norm(10.0), optax.adam(hyper.lr, eps=1e-5))
+    params = {"actor": state.actor, "critic": state.critic}
+    opt_state = {name: optimiser.init(part) for name, part in params.items()}
+    for _ in range(hyper.epochs):
+        params, opt_state = step(params, opt_state)
+    return params
+
+
+def test_N1_mappo_is_ppo():
+    hyper = replace(SMALL, sharing="shared", critic_lr=SMALL.lr)
+    env, algorithm, state, _, trajectory = world("mpe/simple", hyper)
     assert env.spec.num_agents == 1
+    expected = ppo_oracle(hyper, state, trajectory)
+    after, _ = jax.jit(algorithm.update)(state, trajectory, jax.random.key(0))
+    assert distance(after.actor, expected["actor"]) < 1e-5
+    assert distance(after.critic, expected["critic"]) < 1e-5
+    assert distance(after.actor, state.actor) > 1e-3
+
+
+def test_N1_all_ways_to_share_are_one_and_u_is_the_gradient_itself():
     results = [iterate("mpe/simple", replace(SMALL, sharing=s)) for s in ("shared", "hybrid", "separate")]
     for state, _ in results[1:]:
         assert distance(jax.tree.map(jnp.squeeze, results[0][0].actor), jax.tree.map(jnp.squeeze, state.actor)) < 1e-6
