@@ -309,7 +309,7 @@ def test_permuting_agents_permutes_the_result(sharing, operator):
 
 
 def ppo_oracle(hyper, state, trajectory):
-    """One iteration of single-agent recurrent PPO, written out: step by step, plain autodiff, no tiles, no agent axis."""
+    """One iteration of single-agent recurrent PPO, written out: step by step, autodiff, no tiles, no agent axis."""
     seen, record = trajectory.observation, trajectory.record
     spread = 0.1  # of ValueNorm before its first update
     value = spread * np.asarray(record.value)
