@@ -1,12 +1,14 @@
 """How time is taken: in turns within a process, or in pinned child processes that start together."""
 
 import json
+import re
 import resource
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -31,7 +33,10 @@ class Line(NamedTuple):
 
 
 def peak_mb() -> float:
-    """The most memory this process has held."""
+    """The most memory this process has held; `getrusage` would count its parent's before the start, too."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1]) / 1024  # pyright: ignore[reportOptionalSubscript]
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
