@@ -70,7 +70,7 @@ def compare(runs: Sequence[RunData]) -> Comparison:
 
 def in_figures(x: float, metric: str) -> str:
     """A score as every table prints it."""
-    return f"{x:.3f}" if metric == "win rate" or abs(x) < 100 else f"{x:,.1f}"
+    return f"{x:.3f}" if metric == "win rate" else f"{x:,.2f}"
 
 
 def in_brackets(interval: tuple[float, float] | None, metric: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -49,7 +50,7 @@ def render(comparison: Comparison) -> Group:
     """The comparison for a terminal."""
     parts = []
     for title, rows, notes in _sections(comparison):
-        table = Table(title=Text(title, style="bold"), title_justify="left", caption_justify="left")
+        table = Table(title=Text(title, style="bold"), title_justify="left", box=SIMPLE_HEAD)
         for name in HEADER:
             left = name in ("algorithm", "score")
             table.add_column(name, justify="left" if left else "right", overflow="fold", no_wrap=not left)
@@ -117,6 +118,7 @@ def write(comparison: Comparison, runs: Sequence[RunData], out: Path, tex: bool)
     out.mkdir(parents=True, exist_ok=True)
     table = out / ("table.tex" if tex else "table.md")
     table.write_text(latex(comparison) if tex else markdown(comparison), encoding="utf-8")
-    text = json.dumps(_finite(dataclasses.asdict(comparison)), indent=1, allow_nan=False)
+    sources = [{"label": r.label, "env": r.env, "config": r.config, "versions": r.versions} for r in runs]
+    text = json.dumps(_finite(dataclasses.asdict(comparison) | {"runs": sources}), indent=1, allow_nan=False)
     (out / "comparison.json").write_text(text + "\n", encoding="utf-8")
     plots.curves(runs, out / "curves.png")
