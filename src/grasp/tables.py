@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -17,7 +16,7 @@ from grasp.comparison import Comparison, Row, in_brackets, in_figures
 from grasp.records import RunData, short
 from grasp.types import GraspError
 
-HEADER = ("algorithm", "seeds", "IQM", "95 % interval", "mean", "score", "env steps")
+HEADER = ("algorithm", "seeds", "IQM", "95 % interval", "mean", "score", "steps")
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -50,7 +49,7 @@ def render(comparison: Comparison) -> Group:
     """The comparison for a terminal."""
     parts = []
     for title, rows, notes in _sections(comparison):
-        table = Table(title=Text(title, style="bold"), title_justify="left", box=SIMPLE_HEAD)
+        table = Table(title=Text(title, style="bold"), title_justify="left")
         for name in HEADER:
             left = name in ("algorithm", "score")
             table.add_column(name, justify="left" if left else "right", overflow="fold", no_wrap=not left)
