@@ -46,8 +46,11 @@ def test_the_other_ways_to_share_solve_coordination(sharing):
     assert scores.returned.mean() >= probes.SOLVED["coordination"]
 
 
-@pytest.mark.parametrize("critic", ["mlp", "gru"])
-@pytest.mark.parametrize("probe", probes.VALUES)
+# A recurrent critic is not asked about `truncation`: its episodes have two steps, so the third, from which a cut one
+# bootstraps, is a memory it never learns from. What it bootstraps with is tested in test_mappo.py (M4).
+@pytest.mark.parametrize(
+    ("probe", "critic"), [(p, "mlp") for p in probes.VALUES] + [(p, "gru") for p in probes.VALUES if p != "truncation"]
+)
 def test_the_critic_knows_every_state_s_value(probe, critic):
     config, _, state = trained("mappo", probe, critic=critic)
     for seen, expected in values_along(probe, critic, config, state):
