@@ -8,7 +8,7 @@ import pytest
 
 import grasp
 from grasp import cli, runs
-from grasp.config import PRESETS
+from grasp.hyper import PRESETS
 from grasp.journal import read
 
 TINY = {

@@ -12,7 +12,7 @@ import grasp
 
 ROOT = Path(grasp.__file__).parent
 LAYERS = [
-    {"version", "types"},
+    {"version", "types", "hyper"},
     {
         "consensus",
         "returns",
@@ -26,7 +26,7 @@ LAYERS = [
         "cache",
         "stats",
     },
-    {"actor", "critic"},
+    {"actor", "critic", "mixer", "replay"},
     {"algos", "rollout", "evaluation", "runs"},
     {"recovery", "records", "progress"},
     {"training"},

@@ -68,8 +68,8 @@ def test_an_episode_ends_where_it_should_and_the_next_begins(collected):
 
 def test_the_final_state_is_kept_and_not_the_next_episode_s(collected):
     _, trajectory, _ = collected
-    np.testing.assert_array_equal(trajectory.next_state[..., 1], trajectory.observation.state[..., 1] + 1)
-    np.testing.assert_array_equal(trajectory.next_state[..., 0], trajectory.observation.state[..., 0])
+    np.testing.assert_array_equal(trajectory.next_observation.state[..., 1], trajectory.observation.state[..., 1] + 1)
+    np.testing.assert_array_equal(trajectory.next_observation.state[..., 0], trajectory.observation.state[..., 0])
 
 
 def test_every_episode_is_a_new_one(collected):

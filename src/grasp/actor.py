@@ -43,11 +43,26 @@ def copies(tree: PyTree, num_agents: int) -> PyTree:
     return jax.tree.map(lambda x: jnp.repeat(x[None], num_agents, axis=0), tree)
 
 
-def actor_init(key: Key, spec: EnvSpec, hidden: int, sharing: Sharing) -> Actor:
-    """Fresh parameters; the small last layer makes the first policy nearly uniform."""
+def apart(actor: Actor, sharing: Sharing, parts: tuple[str, ...], num_agents: int) -> tuple[Actor, Actor]:
+    """The actor with every agent's own copy of the named parts, and how each part is then shared.
+
+    A gradient with respect to the copies is every agent's own, and they sum to the ordinary one.
+    """
+    own = owned(sharing)._asdict()
+    params = {
+        name: part if own[name] or name not in parts else copies(part, num_agents)
+        for name, part in actor._asdict().items()
+    }
+    words = {name: "separate" if name in parts else sharing for name in Actor._fields}
+    return Actor(**params), Actor(**words)
+
+
+def actor_init(key: Key, spec: EnvSpec, hidden: int, sharing: Sharing, inputs: int | None = None) -> Actor:
+    """Fresh parameters for `inputs` features (an observation's); the small last layer makes the first policy nearly
+    uniform."""
     backbone_key, head_key = jax.random.split(key)
     one = Actor(
-        backbone=nets.encoded_init(backbone_key, spec.obs_dim, hidden),
+        backbone=nets.encoded_init(backbone_key, inputs or spec.obs_dim, hidden),
         head=nets.dense_init(head_key, hidden, spec.num_actions, gain=0.01),
     )
     own = owned(sharing)

@@ -21,7 +21,7 @@ from grasp.progress import Display
 from grasp.recovery import Reporter, acting, is_finished, newest_policy, seed_keys
 from grasp.runs import Run
 from grasp.tensorboard import Sink, require_tensorboard
-from grasp.types import Algorithm, Env, GraspError, Observation, PyTree
+from grasp.types import Algorithm, Env, GraspError, Key, Observation, PyTree
 
 
 def train(
@@ -104,8 +104,18 @@ def build(config: Config) -> tuple[Env, Algorithm]:
 
 def load_state(run: Run, seed: int, algorithm: Algorithm) -> PyTree:
     """A state that acts with the seed's stored policy: the best one if it has finished, else the newest."""
-    state = algorithm.init(jax.random.key(seed))
+    state = acting_state(algorithm, seed)
     return state._replace(**newest_policy(run, seed, acting(algorithm, state)))
+
+
+def acting_state(algorithm: Algorithm, seed: int) -> PyTree:
+    """A fresh state without its replay, which acting does not read and which may be larger than the memory."""
+
+    def init(key: Key) -> PyTree:
+        state = algorithm.init(key)
+        return state._replace(replay=()) if algorithm.replays else state
+
+    return jax.jit(init)(jax.random.key(seed))
 
 
 class Team:

@@ -6,9 +6,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from grasp.config import PRESETS
 from grasp.consensus import CONDITIONS, OPERATORS
 from grasp.envs import base as envs
+from grasp.hyper import PRESETS
 from grasp.types import GraspError
 
 

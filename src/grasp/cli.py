@@ -11,7 +11,8 @@ import sys
 from dataclasses import Field, fields
 from typing import Any, NoReturn
 
-from grasp.config import PRESETS, RUN_FIELDS, describe, did_you_mean, parse, preset
+from grasp.config import RUN_FIELDS, describe, did_you_mean, parse, preset
+from grasp.hyper import PRESETS
 from grasp.types import GraspError
 from grasp.version import __version__
 

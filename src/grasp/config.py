@@ -1,68 +1,16 @@
-"""What the user chose: frozen dataclasses, the named presets, and their JSON.
-
-Every option is defined once, here: its name is the flag, its annotation the type, its metadata the help.
-"""
+"""What the user chose: one frozen dataclass, how it is made of names and options, and its JSON."""
 
 import difflib
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args, get_origin
 
+from grasp.hyper import ANY, COUNT, NOT_NEGATIVE, PRESETS, Hyper, Mappo, Qmix, option
 from grasp.types import GraspError
 
 FORMAT = 1
 """Version of the run directory's layout. A directory of a newer one is refused, not guessed at."""
-
-
-def option(default: Any, help: str) -> Any:
-    """A field with its help text beside its default."""
-    return field(default=default, metadata={"help": help})
-
-
-@dataclass(frozen=True)
-class Mappo:
-    """MAPPO; with an operator, GRASP-MAPPO."""
-
-    num_envs: int = option(32, "copies of the environment that run at once")
-    rollout: int = option(100, "steps each copy takes between two updates")
-    chunk: int = option(10, "steps of back-propagation through time; divides rollout")
-    epochs: int = option(10, "passes over each batch")
-    minibatches: int = option(1, "parts into which a pass splits the batch")
-    lr: float = option(5e-4, "Adam's step size, actor")
-    critic_lr: float = option(5e-4, "Adam's step size, critic")
-    adam_eps: float = option(1e-5, "Adam's epsilon")
-    gamma: float = option(0.99, "discount")
-    gae_lambda: float = option(0.95, "lambda of the advantage estimate")
-    clip: float = option(0.2, "clip range of the probability ratio and of the value")
-    entropy: float = option(0.01, "weight of the entropy bonus")
-    max_grad_norm: float = option(10.0, "global-norm clip of each network's gradient")
-    huber: float = option(10.0, "where the value loss turns from squared to linear")
-    value_norm: bool = option(True, "learn values in units of the returns' running spread")
-    hidden: int = option(64, "width of every hidden layer")
-    critic: Literal["mlp", "gru"] = option("mlp", "the critic's network: the paper's MLP, or a recurrent one")
-    sharing: Literal["shared", "hybrid", "separate"] = option(
-        "hybrid", "one actor for all agents, one backbone with a head each, or an actor each"
-    )
-    denominator: Literal["agent", "common"] = option(
-        "agent", "average losses over each agent's own live steps, or over all agents' together"
-    )
-    operator: str = option("none", "consensus operator; none is plain MAPPO (see `grasp list`)")
-    scope: Literal["heads", "backbone", "both"] = option("heads", "what the consensus covers in a hybrid actor")
-    weight: float = option(1.0, "beta: how much of the consensus is added to every agent's gradient")
-    refresh: Literal["iteration", "epoch", "minibatch", "first"] = option(
-        "iteration", "when the consensus is computed anew; first: once, and only the first step uses it"
-    )
-
-
-Hyper = Mappo
-"""The hyper-parameters of some algorithm (a union, once there are several)."""
-
-PRESETS: dict[str, Hyper] = {
-    "mappo": Mappo(),
-    "grasp-mappo": Mappo(operator="min_norm"),
-}
-"""Every algorithm by name. GRASP-X is X with one argument changed."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +20,12 @@ class Config:
     algo: str
     env: str
     hyper: Hyper
-    steps: int = option(1_000_000, "environment steps of each seed, all copies counted together")
-    seeds: int = option(1, "how many seeds to train")
-    seed: int = option(0, "the first seed")
-    eval_interval: int = option(0, "environment steps between evaluations; 0: a twentieth of the run")
-    eval_episodes: int = option(32, "greedy episodes of each evaluation")
-    final_episodes: int = option(320, "greedy episodes of the best checkpoint at the end (absolute metric)")
+    steps: int = option(1_000_000, "environment steps of each seed, all copies counted together", COUNT)
+    seeds: int = option(1, "how many seeds to train", COUNT)
+    seed: int = option(0, "the first seed", NOT_NEGATIVE)
+    eval_interval: int = option(0, "environment steps between evaluations; 0: a twentieth of the run", NOT_NEGATIVE)
+    eval_episodes: int = option(32, "greedy episodes of each evaluation", COUNT)
+    final_episodes: int = option(320, "greedy episodes of the best checkpoint at the end (absolute metric)", COUNT)
     parallel: Literal["auto", "processes", "vmap"] = option(
         "auto", "several seeds as one process a core, or as one mapped program; auto takes the faster here"
     )
@@ -176,18 +124,24 @@ def describe(kind: Any) -> str:
 def validate(config: Config) -> None:
     """Refuse impossible sizes before anything is written, one sentence each."""
     h = config.hyper
-    for name in ("num_envs", "rollout", "chunk", "epochs", "minibatches", "hidden"):
-        _require(getattr(h, name) >= 1, f"{name} must be at least 1, not {getattr(h, name)}")
-    for name in ("steps", "seeds", "eval_interval", "eval_episodes", "final_episodes"):
-        _require(getattr(config, name) >= 1, f"{name} must be at least 1, not {getattr(config, name)}")
-    for name in ("lr", "critic_lr", "adam_eps", "clip", "max_grad_norm", "huber"):
-        _require(getattr(h, name) > 0, f"{name} must be positive, not {getattr(h, name)}")
-    for name in ("gamma", "gae_lambda"):
-        _require(0 <= getattr(h, name) <= 1, f"{name} must lie between 0 and 1, not {getattr(h, name)}")
-    for name in ("entropy", "weight"):
-        _require(getattr(h, name) >= 0, f"{name} must not be negative, not {getattr(h, name)}")
-    _require(config.seed >= 0, f"seed must not be negative, not {config.seed}")
+    for owner in (h, config):
+        for f in fields(owner):
+            holds, words = f.metadata.get("bound", ANY)
+            value = getattr(owner, f.name)
+            _require(holds(value), f"{f.name} must {words}, not {value}")
     _require(config.seed + config.seeds <= LARGEST, f"seed {config.seed} and {config.seeds} seeds exceed {LARGEST:,}")
+    if isinstance(h, Mappo):
+        _validate_batch(h, config.steps)
+    else:
+        _validate_replay(h)
+    _require(
+        config.iterations >= 1,
+        f"steps {config.steps} does not reach one iteration of num_envs × rollout = {config.steps_per_iteration}; "
+        f"give at least that many steps, or a smaller num_envs or rollout",
+    )
+
+
+def _validate_batch(h: Mappo, steps: int) -> None:
     _require(
         h.rollout % h.chunk == 0,
         f"chunk {h.chunk} does not divide rollout {h.rollout}; the nearest that does is {_nearest_divisor(h)}",
@@ -198,9 +152,17 @@ def validate(config: Config) -> None:
         f"minibatches {h.minibatches} does not divide the {chunks} chunks of a batch (num_envs × rollout / chunk)",
     )
     _require(
-        config.iterations >= 1,
-        f"steps {config.steps} does not reach one iteration of num_envs × rollout = {config.steps_per_iteration}; "
-        f"give at least that many steps, or a smaller num_envs or rollout",
+        h.decay == 0 or h.decay >= steps,
+        f"decay {h.decay} ends before steps {steps} and nothing would be learned after it; give at least {steps}",
+    )
+
+
+def _validate_replay(h: Qmix) -> None:
+    least = max(h.batch, h.num_envs * h.rollout)
+    _require(
+        h.buffer >= least,
+        f"buffer {h.buffer} is too small for batch {h.batch} and num_envs × rollout = {h.num_envs * h.rollout}; "
+        f"give at least {least}",
     )
 
 

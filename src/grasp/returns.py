@@ -1,8 +1,8 @@
-"""Advantages from rewards and values."""
+"""Advantages and value targets from rewards and values."""
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 
 def gae(
@@ -31,6 +31,35 @@ def gae(
         return advantage, advantage
 
     return jax.lax.scan(backward, jnp.zeros_like(value[0]), (delta, carries_on), reverse=True)[1]
+
+
+def td_lambda(
+    reward: Float[Array, "H E"],
+    next_value: Float[Array, "H E"],
+    length: Int[Array, " E"],
+    terminated: Bool[Array, " E"],
+    gamma: float,
+    trace: float,
+) -> Float[Array, "H E"]:
+    """TD(λ) targets of whole episodes; `next_value[t]` values what followed step t. Zero beyond an episode's length.
+
+        G_t = r_t + γ ((1 − λ) V'_t + λ G_{t+1})        inside the episode
+        G_t = r_t + γ V'_t  if it was cut there,  r_t  if it ended
+
+    Both gates are explicit: pymarl2's recursion lets values of padding into an episode that was cut (ALGORITHMS 4.5).
+    """
+    time = jnp.arange(reward.shape[0])[:, None]
+    last, inside = time == length[None] - 1, time < length[None]
+
+    def backward(target_next: Array, inputs: tuple) -> tuple[Array, Array]:
+        reward, next_value, last, inside = inputs
+        following = jnp.where(
+            last, jnp.where(terminated, 0.0, next_value), (1 - trace) * next_value + trace * target_next
+        )
+        target = jnp.where(inside, reward + gamma * following, 0.0)
+        return target, target
+
+    return jax.lax.scan(backward, jnp.zeros_like(reward[0]), (reward, next_value, last, inside), reverse=True)[1]
 
 
 def masked_moments(x: Float[Array, "*S"], mask: Float[Array, "*S"]) -> tuple[Float[Array, ""], Float[Array, ""]]:

@@ -90,7 +90,7 @@ def collect(
             reward=after.reward,
             terminated=after.terminated,
             truncated=after.truncated,
-            next_state=after.observation.state,
+            next_observation=after.observation,
         )
         arena = arena._replace(
             env_state=env_state,

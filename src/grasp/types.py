@@ -99,8 +99,8 @@ class Trajectory(NamedTuple):
     reward: Float[Array, "T B"]
     terminated: Bool[Array, "T B"]
     truncated: Bool[Array, "T B"]
-    next_state: Float[Array, "T B s"]
-    """The global state after step t and before any reset: what a truncated step bootstraps from."""
+    next_observation: Observation
+    """What followed step t, before any reset: what a truncated step bootstraps from."""
 
 
 class Algorithm(NamedTuple):
@@ -116,3 +116,5 @@ class Algorithm(NamedTuple):
     """(state, trajectory, key) -> (state, metrics)"""
     acting: tuple[str, ...]
     """The fields of `State` that acting needs: what a snapshot keeps."""
+    replays: bool = False
+    """Whether `State` has a field `replay` (grasp.replay), whose finished episodes are stored beside checkpoints."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from grasp.algos import batch as batches
-from grasp.algos.mappo import Memory, Record
+from grasp.algos.onpolicy import Memory, Record
 from grasp.types import Observation, Trajectory
 
 T, B, N, LENGTH = 20, 3, 2, 5
@@ -30,13 +30,13 @@ def trajectory():
         reward=jnp.asarray(np.random.default_rng(0).normal(size=(T, B)), jnp.float32),
         terminated=no,
         truncated=no,
-        next_state=team[..., None],
+        next_observation=Observation(name[..., None], team[..., None], jnp.ones((T, B, N, 4), bool), alive),
     )
 
 
 def chunks(trajectory):
     team = trajectory.record.value
-    return batches.chunked(trajectory, team, team, LENGTH)
+    return batches.chunked(trajectory, trajectory.record.log_prob, team, LENGTH)
 
 
 def test_M3_a_chunk_is_contiguous_and_of_one_environment(trajectory):
@@ -81,14 +81,24 @@ def test_tiles_hold_every_chunk_once(trajectory, monkeypatch):
     ("num_chunks", "num_agents", "expected"), [(768, 3, 64), (7, 3, 7), (11, 500, 1), (320, 27, 5)]
 )
 def test_a_tile_is_the_largest_divisor_that_fits(num_chunks, num_agents, expected):
-    assert batches.tile_chunks(num_chunks, num_agents) == expected
+    assert batches.tile_size(num_chunks, num_agents, batches.TILE_ROWS) == expected
 
 
 def test_M5_advantages_are_normalised_over_live_steps_only(trajectory):
-    value = jnp.zeros((T, B))
     alive = trajectory.observation.alive
-    found, target = batches.advantages(trajectory, value, value, 0.0, 0.0)
-    np.testing.assert_allclose(target, trajectory.reward, rtol=1e-6)
+    found = batches.normalised(trajectory.reward, alive.sum(-1).astype(jnp.float32))
     every = np.repeat(np.asarray(trajectory.reward)[..., None], N, -1)[np.asarray(alive)]
     np.testing.assert_allclose(found, (trajectory.reward - every.mean()) / (every.std() + 1e-5), rtol=1e-4, atol=1e-5)
     assert jax.numpy.abs(every.mean()) > 1e-3
+
+
+def test_one_agent_s_part_keeps_the_agent_axis_and_the_team_s_columns(trajectory):
+    batch = chunks(trajectory)
+    mine = batches.of_agent(batch, jnp.asarray(1))
+    for name in ("alive", "action", "log_prob", "advantage"):
+        np.testing.assert_array_equal(getattr(mine.steps, name), getattr(batch.steps, name)[..., 1:2])
+    for name in ("obs", "avail"):
+        np.testing.assert_array_equal(getattr(mine.steps, name), getattr(batch.steps, name)[..., 1:2, :])
+    for name in ("first", "state", "value", "target"):
+        np.testing.assert_array_equal(getattr(mine.steps, name), getattr(batch.steps, name))
+    np.testing.assert_array_equal(mine.start.actor, batch.start.actor[:, 1:2])

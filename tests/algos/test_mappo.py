@@ -12,10 +12,11 @@ import pytest
 from grasp import actor as actors
 from grasp import losses, nets, normalise, rollout
 from grasp.algos import batch as batches
-from grasp.algos import mappo, ppo, realign
-from grasp.config import Mappo
+from grasp.algos import mappo, onpolicy, ppo, realign
+from grasp.algos.ascent import ascend
 from grasp.consensus import consensus
 from grasp.envs import base as envs
+from grasp.hyper import Mappo
 
 SMALL = Mappo(num_envs=6, rollout=10, chunk=5, epochs=3, hidden=8, lr=3e-3)
 MASKED = "probe/mask_death"
@@ -81,7 +82,9 @@ def test_M4_the_recurrent_critic_sees_the_values_of_the_rollout():
     values = critics.values(state.critic, "gru", batch.start.critic, batch.steps.state, batch.steps.first)
     np.testing.assert_allclose(values, batch.steps.value, atol=1e-5)
     # inside an episode the next value is the value of the next step; this is what a truncated step bootstraps with
-    next_value, _ = critics.value_step(state.critic, "gru", trajectory.memory.critic[1:], trajectory.next_state)
+    next_value, _ = critics.value_step(
+        state.critic, "gru", trajectory.memory.critic[1:], trajectory.next_observation.state
+    )
     inside = ~np.asarray(trajectory.first[1:])
     np.testing.assert_allclose(next_value[:-1][inside], trajectory.record.value[1:][inside], atol=1e-5)
     assert (np.abs(next_value[:-1] - trajectory.record.value[1:])[~inside] > 1e-4).any()
@@ -134,7 +137,7 @@ def reference_gradients(hyper, state, trajectory, clip=1e9):
     def objective(head, agent):
         memory = actors.features(state.actor.backbone, hyper.sharing, batch.start.actor, steps.obs, steps.first)
         log_probs = losses.log_probabilities(actors.logits(head, hyper.sharing, memory), steps.avail)
-        weighted = losses.chosen(log_probs, steps.action) * steps.advantage[..., None] * steps.alive
+        weighted = losses.chosen(log_probs, steps.action) * steps.advantage * steps.alive
         return weighted[..., agent].sum() / steps.alive[..., agent].sum()
 
     rows = [
@@ -183,7 +186,7 @@ def test_the_common_denominator_is_the_pooled_mean():
     def pooled(actor):
         memory = actors.features(actor.backbone, "shared", batch.start.actor, steps.obs, steps.first)
         log_probs = losses.log_probabilities(actors.logits(actor.head, "shared", memory), steps.avail)
-        weighted = losses.chosen(log_probs, steps.action) * steps.advantage[..., None] * steps.alive
+        weighted = losses.chosen(log_probs, steps.action) * steps.advantage * steps.alive
         return weighted.sum() / steps.alive.sum()
 
     assert distance(found, jax.grad(pooled)(state.actor)) < 1e-6
@@ -192,7 +195,7 @@ def test_the_common_denominator_is_the_pooled_mean():
 def one_step(hyper, env_name="mpe/simple_spread"):
     """The state before and after one update of a single epoch with plain SGD, and what the consensus should be."""
     _, _, state, _, trajectory = world(env_name, hyper)
-    sgd = mappo.Optimisers(optax.sgd(1.0), optax.sgd(1.0))
+    sgd = onpolicy.Optimisers(optax.sgd(1.0), optax.sgd(1.0))
     state = state._replace(actor_opt=sgd.actor.init(state.actor), critic_opt=sgd.critic.init(state.critic))
     after, metrics = mappo.learn(hyper, sgd, state, trajectory, jax.random.key(0))
     return state, after, metrics, trajectory
@@ -243,7 +246,7 @@ def test_a_held_consensus_is_added_at_every_step_or_at_the_first_only(refresh, a
     """With steps so small that nothing else changes, the head gains exactly β u* for every step that adds it."""
     hyper = replace(SMALL, operator="min_norm", epochs=3, refresh=refresh)
     _, _, state, _, trajectory = world("mpe/simple_spread", hyper)
-    tiny = mappo.Optimisers(optax.sgd(1e-4), optax.sgd(1e-4))
+    tiny = onpolicy.Optimisers(optax.sgd(1e-4), optax.sgd(1e-4))
     state = state._replace(actor_opt=tiny.actor.init(state.actor), critic_opt=tiny.critic.init(state.critic))
     after, plain = (
         mappo.learn(replace(hyper, weight=weight), tiny, state, trajectory, jax.random.key(0))[0].actor.head
@@ -313,7 +316,7 @@ def ppo_oracle(hyper, state, trajectory):
     seen, record = trajectory.observation, trajectory.record
     spread = 0.1  # of ValueNorm before its first update
     value = spread * np.asarray(record.value)
-    following = spread * np.asarray(nets.mlp(state.critic, trajectory.next_state)[..., 0])
+    following = spread * np.asarray(nets.mlp(state.critic, trajectory.next_observation.state)[..., 0])
     advantage, carried = np.zeros_like(value), 0.0
     for t in reversed(range(hyper.rollout)):
         delta = trajectory.reward[t] + hyper.gamma * following[t] * ~trajectory.terminated[t] - value[t]
@@ -403,7 +406,7 @@ def test_a_gradient_that_is_not_finite_changes_no_parameter_and_is_counted():
 
 
 def test_the_gradient_is_clipped_by_its_norm_not_by_its_entries():
-    optimiser = mappo.clipped_adam(replace(SMALL, max_grad_norm=1.0, adam_eps=1.0), lr=1.0)
+    optimiser = onpolicy.clipped_adam(replace(SMALL, max_grad_norm=1.0, adam_eps=1.0), lr=1.0)
     params = {"a": jnp.zeros(2)}
-    after, _, _ = mappo.ascend(optimiser, params, optimiser.init(params), {"a": jnp.array([3.0, 4.0])})
+    after, _, _ = ascend(optimiser, params, optimiser.init(params), {"a": jnp.array([3.0, 4.0])})
     np.testing.assert_allclose(after["a"], [0.6 / 1.6, 0.8 / 1.8], rtol=1e-5)

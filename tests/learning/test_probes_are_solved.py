@@ -6,8 +6,9 @@ import pytest
 
 from grasp import critic as critics
 from grasp import normalise
-from grasp.config import PRESETS, configure
+from grasp.config import configure
 from grasp.envs import probes
+from grasp.hyper import PRESETS
 from grasp.training import build
 
 SMALL = {

@@ -1,12 +1,13 @@
-"""The registry: an algorithm's name to its functions."""
+"""The registry: from an algorithm's options to its functions. Names are in `grasp.hyper.PRESETS`."""
 
-from grasp.algos import mappo
+from grasp.algos import happo, mappo, qmix
 from grasp.config import Config
+from grasp.hyper import Happo, Mappo, Qmix
 from grasp.types import Algorithm, EnvSpec
 
-MAKERS = {"mappo": mappo.make, "grasp-mappo": mappo.make}
+MAKERS = {Mappo: mappo.make, Happo: happo.make, Qmix: qmix.make}
 
 
 def make(config: Config, spec: EnvSpec) -> Algorithm:
     """The configured algorithm for an environment of these sizes."""
-    return MAKERS[config.algo](config.hyper, spec)
+    return MAKERS[type(config.hyper)](config.hyper, spec)

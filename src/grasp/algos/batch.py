@@ -27,7 +27,7 @@ class Steps(NamedTuple):
     alive: Float[Array, "*K L C N"]
     action: Int[Array, "*K L C N"]
     log_prob: Float[Array, "*K L C N"]
-    advantage: Float[Array, "*K L C"]
+    advantage: Float[Array, "*K L C N"]
     first: Bool[Array, "*K L C"]
     state: Float[Array, "*K L C s"]
     value: Float[Array, "*K L C"]
@@ -42,16 +42,10 @@ class Batch(NamedTuple):
     """[C, ...]"""
 
 
-def advantages(
-    trajectory: Trajectory, value: Float[Array, "T B"], next_value: Float[Array, "T B"], gamma: float, gae_lambda: float
-) -> tuple[Float[Array, "T B"], Float[Array, "T B"]]:
-    """Advantages normalised once over all live agents' steps, and the raw returns the critic learns."""
-    advantage = returns.gae(
-        trajectory.reward, value, next_value, trajectory.terminated, trajectory.truncated, gamma, gae_lambda
-    )
-    live_agents = trajectory.observation.alive.sum(-1).astype(jnp.float32)
-    mean, spread = returns.masked_moments(advantage, live_agents)
-    return (advantage - mean) / (spread + 1e-5), advantage + value
+def normalised(advantage: Float[Array, "T B"], weight: Float[Array, "T B"]) -> Float[Array, "T B"]:
+    """Mean 0 and spread 1 over the steps, each counted `weight` times."""
+    mean, spread = returns.masked_moments(advantage, weight)
+    return (advantage - mean) / (spread + 1e-5)
 
 
 def cut(x: Array, length: int) -> Array:
@@ -61,7 +55,9 @@ def cut(x: Array, length: int) -> Array:
     return jax.lax.collapse(jnp.moveaxis(chunks, 1, 0), 1, 3)
 
 
-def chunked(trajectory: Trajectory, advantage: Float[Array, "T B"], target: Float[Array, "T B"], length: int) -> Batch:
+def chunked(
+    trajectory: Trajectory, advantage: Float[Array, "T B N"], target: Float[Array, "T B"], length: int
+) -> Batch:
     """The whole trajectory as chunks. A dead agent's observation is zero from here on (death masking)."""
     seen, record = trajectory.observation, trajectory.record
     alive = seen.alive.astype(jnp.float32)
@@ -81,21 +77,34 @@ def chunked(trajectory: Trajectory, advantage: Float[Array, "T B"], target: Floa
     return Batch(jax.tree.map(lambda x: cut(x, length), steps), start)
 
 
+def of_agent(batch: Batch, agent: Int[Array, ""]) -> Batch:
+    """One agent's part of a batch: the agent axis stays, with one entry."""
+
+    def one(x: Array, axis: int) -> Array:
+        return jax.lax.dynamic_slice_in_dim(x, agent, 1, axis % x.ndim)
+
+    steps = batch.steps
+    agent_last = {name: one(getattr(steps, name), -1) for name in ("alive", "action", "log_prob", "advantage")}
+    features_last = {name: one(getattr(steps, name), -2) for name in ("obs", "avail")}
+    start = batch.start._replace(actor=one(batch.start.actor, -2))
+    return Batch(steps._replace(**agent_last, **features_last), start)
+
+
 def tiled(batch: Batch, chunks: Int[Array, " C"]) -> Batch:
     """The named chunks as tiles: a leading tile axis on every leaf."""
     num_agents = batch.steps.alive.shape[-1]
-    tile = chunks.reshape(-1, tile_chunks(chunks.shape[0], num_agents))
+    tile = chunks.reshape(-1, tile_size(chunks.shape[0], num_agents, TILE_ROWS))
     steps = jax.tree.map(lambda x: jnp.moveaxis(x[:, tile], 1, 0), batch.steps)
     return Batch(steps, jax.tree.map(lambda m: m[tile], batch.start))
 
 
-def tile_chunks(num_chunks: int, num_agents: int) -> int:
-    """Chunks of a tile: the largest divisor that keeps a tile within TILE_ROWS."""
-    limit = max(1, TILE_ROWS // num_agents)
-    return max(d for d in range(1, min(limit, num_chunks) + 1) if num_chunks % d == 0)
+def tile_size(number: int, num_agents: int, rows: int) -> int:
+    """How many of `number` sequences a tile takes: the largest divisor that keeps it within `rows`."""
+    limit = max(1, rows // num_agents)
+    return max(d for d in range(1, min(limit, number) + 1) if number % d == 0)
 
 
-def accumulate(function: Callable[[Batch], PyTree], tiles: Batch) -> PyTree:
+def accumulate(function: Callable[[PyTree], PyTree], tiles: PyTree) -> PyTree:
     """The sum of a function over tiles, one tile at a time."""
     one = jax.eval_shape(function, jax.tree.map(lambda x: x[0], tiles))
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), one)

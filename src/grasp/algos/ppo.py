@@ -14,9 +14,9 @@ from jaxtyping import Array, Float
 from grasp import actor as actors
 from grasp import critic as critics
 from grasp import losses, normalise
-from grasp.actor import Actor, Sharing
+from grasp.actor import Actor
 from grasp.algos.batch import Batch, Steps, accumulate
-from grasp.config import Mappo
+from grasp.hyper import Mappo
 from grasp.types import Metrics, PyTree
 
 
@@ -45,9 +45,8 @@ def surrogate_sum(
     log_prob = losses.chosen(losses.log_probabilities(logits, steps.avail), steps.action)
     log_ratio = log_prob - steps.log_prob
     ratio = jnp.exp(log_ratio)
-    advantage = jnp.broadcast_to(steps.advantage[..., None], ratio.shape)
     weight = steps.alive * share[None, None]
-    objective = (weight * losses.surrogate(ratio, advantage, clip)).sum()
+    objective = (weight * losses.surrogate(ratio, steps.advantage, clip)).sum()
     mean = weight / share.shape[0]
     stats = {
         "approx_kl": (mean * (ratio - 1.0 - log_ratio)).sum(),
@@ -90,17 +89,13 @@ def agent_gradients(
     hyper: Mappo, actor: Actor, parts: tuple[str, ...], tiles: Batch, share: Float[Array, " N"]
 ) -> dict[str, PyTree]:
     """Every agent's gradient of its own surrogate with respect to its own copy of the named parts: leaves [N, ...]."""
-    own = actors.owned(hyper.sharing)._asdict()
-    chosen = {
-        name: getattr(actor, name) if own[name] else actors.copies(getattr(actor, name), share.shape[0])
-        for name in parts
-    }
-    sharing: dict[str, Sharing] = {name: "separate" if name in parts else hyper.sharing for name in Actor._fields}
+    alone, sharing = actors.apart(actor, hyper.sharing, parts, share.shape[0])
+    chosen = {name: getattr(alone, name) for name in parts}
 
     def objective(chosen: dict[str, PyTree], tile: Batch) -> Float[Array, ""]:
         agent, steps = actor._replace(**chosen), tile.steps
-        memory = actors.features(agent.backbone, sharing["backbone"], tile.start.actor, steps.obs, steps.first)
-        return surrogate_sum(actors.logits(agent.head, sharing["head"], memory), steps, share, hyper.clip)[0]
+        memory = actors.features(agent.backbone, sharing.backbone, tile.start.actor, steps.obs, steps.first)
+        return surrogate_sum(actors.logits(agent.head, sharing.head, memory), steps, share, hyper.clip)[0]
 
     return accumulate(lambda tile: jax.grad(objective)(chosen, tile), tiles)
 

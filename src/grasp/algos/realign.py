@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 from grasp import actor as actors
 from grasp import consensus as consensus_library
 from grasp.actor import Actor
-from grasp.config import Mappo
+from grasp.hyper import Mappo, Qmix
 from grasp.types import GraspError, Key, Metrics, PyTree
 
 
@@ -41,7 +41,7 @@ def check_operator(name: str, num_agents: int) -> None:
         raise GraspError(f"operator '{name}' must return weights of shape ({num_agents},), one an agent")
 
 
-def groups(hyper: Mappo) -> tuple[tuple[str, ...], ...]:
+def groups(hyper: Mappo | Qmix) -> tuple[tuple[str, ...], ...]:
     """The groups of actor parts that find one consensus each."""
     if hyper.sharing != "hybrid":
         return (("backbone", "head"),)
@@ -56,7 +56,7 @@ def is_due(hyper: Mappo, index: Int[Array, ""]) -> Bool[Array, ""]:
     return index % period == 0
 
 
-def solve(hyper: Mappo, actor: Actor, gradients: dict[str, PyTree], key: Key) -> Consensus:
+def solve(hyper: Mappo | Qmix, actor: Actor, gradients: dict[str, PyTree], key: Key) -> Consensus:
     """The consensus of each group (Alg. 1 l. 13–14), from gradients with a leading agent axis."""
     u: dict[str, PyTree] = {}
     diagnostics: Metrics = {}
@@ -73,7 +73,7 @@ def solve(hyper: Mappo, actor: Actor, gradients: dict[str, PyTree], key: Key) ->
     return Consensus(Actor(**u, **outside), diagnostics)
 
 
-def realigned(hyper: Mappo, gradient: Actor, u: Actor, beta: Float[Array, ""] | float) -> Actor:
+def realigned(hyper: Mappo | Qmix, gradient: Actor, u: Actor, beta: Float[Array, ""] | float) -> Actor:
     """g_i + β u* for every agent that has its own parameters, mean g + β u* for those they share."""
     return Actor(
         **{
@@ -83,7 +83,66 @@ def realigned(hyper: Mappo, gradient: Actor, u: Actor, beta: Float[Array, ""] | 
     )
 
 
-def named(hyper: Mappo, actor: Actor) -> list[tuple[str, PyTree, bool]]:
+class Realigned(NamedTuple):
+    """What the off-policy rule makes of a gradient."""
+
+    gradient: Actor
+    factor: Actor | None
+    """What the optimiser's update is to be multiplied by, where that is asked for."""
+    diagnostics: Metrics
+
+
+def off_policy(hyper: Qmix, actor: Actor, gradient: Actor, key: Key) -> Realigned:
+    """Γ_i (g_i + u*) from gradients [N, ...] of the parts in scope, in the shapes of the parameters.
+
+    Parameters that agents share take the sum of theirs, as in the joint loss. With `gamma_on = update` the gradient is
+    g_i + u* and the factors come back apart; parameters that agents share then have the mean of theirs.
+    """
+    chosen = {name: getattr(gradient, name) for group in groups(hyper) for name in group}
+    consensus = solve(hyper, actor, chosen, key)
+    factors, clipped = off_policy_factors(hyper, chosen, consensus.u)
+    on_gradient, ones = hyper.gamma_on == "gradient", jnp.ones(consensus.diagnostics["norms"].shape)
+    moved, factor = gradient._asdict(), {}
+    for name, part, is_own in named(hyper, actor):
+        Gamma = factors.get(name, ones)
+        if name in chosen:
+            scale = Gamma if on_gradient else ones
+            each = jax.tree.map(
+                lambda g, d, s=scale: agentwise(s, g) * (g + d[None]), chosen[name], getattr(consensus.u, name)
+            )
+            moved[name] = each if is_own else jax.tree.map(lambda v: v.sum(0), each)
+        factor[name] = jax.tree.map(lambda x, f=Gamma, own=is_own: agentwise(f, x) if own else f.mean(), part)
+    status = consensus.diagnostics.pop("qp_status")
+    frozen = (consensus.diagnostics["u_norm"] == 0) & (consensus.diagnostics["norms"].max() > 0)
+    counts = {
+        "frozen_steps": frozen.astype(jnp.float32),
+        "clipped_factors": clipped,
+        "uncertified_steps": (status > consensus_library.Status.ROUNDING).astype(jnp.float32),
+    }
+    factors = {"factors": next(iter(factors.values()))}
+    return Realigned(Actor(**moved), None if on_gradient else Actor(**factor), consensus.diagnostics | factors | counts)
+
+
+def off_policy_factors(
+    hyper: Qmix, gradients: dict[str, PyTree], u: Actor
+) -> tuple[dict[str, Float[Array, " N"]], Float[Array, ""]]:
+    """Γ of every part in scope, one for each of its group; and how many had to be clipped to [0, 1]."""
+    factors, clipped = {}, jnp.zeros(())
+    for group in groups(hyper):
+        parts = {name: gradients[name] for name in group}
+        raw = consensus_library.off_policy_factors(parts, {name: getattr(u, name) for name in group})
+        kept = raw if hyper.operator == "min_norm" else jnp.clip(raw, 0.0, 1.0)
+        factors |= dict.fromkeys(group, kept)
+        clipped += (kept != raw).sum()
+    return factors, clipped
+
+
+def agentwise(values: Float[Array, " N"], like: Float[Array, "N ..."]) -> Float[Array, "N ..."]:
+    """One number an agent, shaped to multiply an array with the agent axis first."""
+    return values.reshape(-1, *[1] * (like.ndim - 1))
+
+
+def named(hyper: Mappo | Qmix, actor: Actor) -> list[tuple[str, PyTree, bool]]:
     """The actor's parts, and whether each agent has its own."""
     return [(name, getattr(actor, name), getattr(actors.owned(hyper.sharing), name)) for name in Actor._fields]
 

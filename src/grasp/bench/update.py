@@ -8,16 +8,16 @@ import numpy as np
 
 from grasp import rollout
 from grasp.bench.measure import Line, in_turns, peak_mb, workload
-from grasp.config import Config
+from grasp.hyper import Mappo
 from grasp.training import build
 from grasp.types import EnvSpec
 
 ROWS, CHAIN = 384, 64
 
 
-def model_flops(config: Config, spec: EnvSpec) -> float:
+def model_flops(h: Mappo, spec: EnvSpec) -> float:
     """Multiply-adds of one update, times two: forward once, backward twice that, every epoch."""
-    h, width = config.hyper, config.hyper.hidden
+    width = h.hidden
     gates = 2 * width * 3 * width
     actor = spec.obs_dim * width + gates + width * spec.num_actions
     critic = spec.state_dim * width + (2 * width * width if h.critic == "mlp" else gates) + width
@@ -28,6 +28,7 @@ def model_flops(config: Config, spec: EnvSpec) -> float:
 def run(smoke: bool) -> Iterator[Line]:
     """Model flops a second of an update, as a share of a plain float32 matmul's in the same process."""
     config = workload("mappo", "mpe/simple_spread", smoke)
+    assert isinstance(config.hyper, Mappo)
     programs = build(config, 1)
     env, algorithm = programs.env, programs.algorithm
     run_state = jax.tree.map(lambda x: x[0], programs.begin([0]))
@@ -46,7 +47,7 @@ def run(smoke: bool) -> Iterator[Line]:
     }
     taken = in_turns(actions, rounds=3 if smoke else 9)
     matmul = 2.0 * 2 * ROWS * width * 3 * width * CHAIN / taken["matmul"] / 1e9
-    reached = model_flops(config, env.spec) / taken["update"] / 1e9
+    reached = model_flops(config.hyper, env.spec) / taken["update"] / 1e9
     shape = f"[{ROWS}, {width}] @ [{width}, {3 * width}]"
     yield Line(f"matmul {shape} and back", matmul, "Gflop/s", None, "", peak_mb())
     yield Line(f"update, {config.env}", reached, "Gflop/s", reached / matmul, "matmul", peak_mb())

@@ -24,7 +24,7 @@
 
 from grasp.consensus.api import Info, consensus, min_norm
 from grasp.consensus.gram import combine, diagnose, gram, rescale
-from grasp.consensus.realign import realign, realign_off_policy
+from grasp.consensus.realign import off_policy_factors, realign, realign_off_policy
 from grasp.consensus.solver import Solution, Status, solve
 from grasp.consensus.weighting import CONDITIONS, OPERATORS, Conditions, Weighting, weighting
 
@@ -41,6 +41,7 @@ __all__ = [
     "diagnose",
     "gram",
     "min_norm",
+    "off_policy_factors",
     "realign",
     "realign_off_policy",
     "rescale",

@@ -1,0 +1,165 @@
+"""HAPPO; and GRASP-HAPPO, which is HAPPO with a consensus operator.
+
+Agents improve one after the other, in a random order. Each climbs the clipped surrogate of its own policy with the
+advantage times M, the ratio by which the agents before it have already changed the probability of what was done:
+
+    J_i = E[ M · min(ρ_i A, clip(ρ_i, 1 − ε, 1 + ε) A) ],    M ← M · π_i(a_i|o_i) / π_i,old(a_i|o_i).
+
+M is a constant to agent i and is not clipped. It is positive, so it may stand inside the minimum: agent i's turn is
+plain PPO of one agent with the advantage M·A. GRASP-HAPPO solves for u* before the first turn and adds it in every one.
+`docs/algorithms/happo.md` has the departures.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from grasp import actor as actors
+from grasp import losses, normalise
+from grasp.actor import Actor
+from grasp.algos import batch as batches
+from grasp.algos import onpolicy, ppo, realign
+from grasp.algos.ascent import ascend
+from grasp.algos.batch import Batch
+from grasp.algos.onpolicy import Optimisers, State
+from grasp.algos.realign import Consensus
+from grasp.hyper import Happo
+from grasp.types import Algorithm, EnvSpec, Key, Metrics, PyTree, Trajectory
+
+
+def make(hyper: Happo, spec: EnvSpec) -> Algorithm:
+    """The algorithm for an environment of these sizes."""
+    if hyper.operator != "none":
+        realign.check_operator(hyper.operator, spec.num_agents)
+    optimisers = onpolicy.optimisers(hyper)
+
+    def init(key: Key) -> State:
+        state = onpolicy.init(hyper, spec, optimisers, key)
+        return state._replace(actor_opt=jax.vmap(optimisers.actor.init)(state.actor))  # one an agent
+
+    return Algorithm(
+        init=init,
+        memory=partial(onpolicy.memory, hyper, spec),
+        act=partial(onpolicy.decide, hyper),
+        update=partial(learn, hyper, optimisers),
+        acting=("actor",),
+    )
+
+
+def learn(
+    hyper: Happo, optimisers: Optimisers, state: State, trajectory: Trajectory, key: Key
+) -> tuple[State, Metrics]:
+    """One iteration on one trajectory: every agent's turn, then the critic."""
+    order_key, turn_key, consensus_key, critic_key = jax.random.split(key, 4)
+    num_agents = trajectory.action.shape[-1]
+    batch = prepare(hyper, state, trajectory)
+    consensus = perceive(hyper, state.actor, batch, consensus_key)
+
+    def turn(carry: tuple[Actor, PyTree, Float[Array, "T B"]], agent_key: tuple[Array, Key]):
+        team, team_opt, compound = carry
+        agent, key = agent_key
+        mine = weighed(batches.of_agent(batch, agent), batches.cut(compound, hyper.chunk))
+        actor, opt = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, agent, 1), (team, team_opt))
+        after, stats = climb(hyper, optimisers, actor, opt, mine, consensus, key)
+        team, team_opt = jax.tree.map(
+            lambda all_, one: jax.lax.dynamic_update_slice_in_dim(all_, one, agent, 0), (team, team_opt), after
+        )
+        return (team, team_opt, compound * ratio(hyper, after[0], trajectory, agent)), stats
+
+    order = jax.random.permutation(order_key, num_agents)
+    start = (state.actor, state.actor_opt, jnp.ones_like(trajectory.reward))
+    (actor, actor_opt, compound), stats = jax.lax.scan(turn, start, (order, jax.random.split(turn_key, num_agents)))
+    state, critic_stats = judge(hyper, optimisers, state, batch, critic_key)
+    metrics = onpolicy.summary(stats | critic_stats) | {"compound_ratio_max": compound.max()}
+    return state._replace(actor=actor, actor_opt=actor_opt), metrics | (
+        {} if consensus is None else consensus.diagnostics
+    )
+
+
+def prepare(hyper: Happo, state: State, trajectory: Trajectory) -> Batch:
+    """Targets and advantages, normalised by each agent over its own live steps; cut into chunks."""
+    advantage, target = onpolicy.estimate(hyper, state, trajectory)
+    alive = trajectory.observation.alive.astype(jnp.float32)
+    own = jax.vmap(batches.normalised, in_axes=(None, -1), out_axes=-1)(advantage, alive)
+    return batches.chunked(trajectory, own, target, hyper.chunk)
+
+
+def perceive(hyper: Happo, actor: Actor, batch: Batch, key: Key) -> Consensus | None:
+    """The direction all agents agree on before any has moved."""
+    if hyper.operator == "none":
+        return None
+    whole = batches.tiled(batch, jnp.arange(batch.steps.first.shape[1]))
+    share = ppo.agent_share(hyper, whole.steps.alive)
+    return realign.solve(hyper, actor, ppo.agent_gradients(hyper, actor, Actor._fields, whole, share), key)
+
+
+def weighed(mine: Batch, compound: Float[Array, "L C"]) -> Batch:
+    """The batch with M·A for the advantage."""
+    return mine._replace(steps=mine.steps._replace(advantage=mine.steps.advantage * compound[..., None]))
+
+
+def climb(
+    hyper: Happo,
+    optimisers: Optimisers,
+    actor: Actor,
+    actor_opt: PyTree,
+    mine: Batch,
+    consensus: Consensus | None,
+    key: Key,
+) -> tuple[tuple[Actor, PyTree], Metrics]:
+    """One agent's turn: its epochs of PPO. An agent that never lived in the batch stays as it is."""
+    schedule = onpolicy.shuffled(hyper, mine.steps.first.shape[1], key)
+
+    def step(carry: tuple[Actor, PyTree], chunks: Array):
+        actor, opt = carry
+        tiles = batches.tiled(mine, chunks)
+        share = ppo.agent_share(hyper, tiles.steps.alive)
+        policy = batches.accumulate(lambda tile: ppo.policy_gradient(hyper, actor, tile, share), tiles)
+        gradient = policy.actor
+        if consensus is not None:
+            gradient = realign.realigned(hyper, gradient, consensus.u, hyper.weight)
+        *after, stats = ascend(optimisers.actor, *jax.tree.map(lambda x: x[0], (actor, opt, gradient)))
+        return jax.tree.map(lambda x: x[None], tuple(after)), policy.stats | stats
+
+    after, stats = jax.lax.scan(step, (actor, actor_opt), schedule[1])
+    lived = (mine.steps.alive > 0).any()
+    return jax.tree.map(lambda new, old: jnp.where(lived, new, old), after, (actor, actor_opt)), stats
+
+
+def ratio(hyper: Happo, actor: Actor, trajectory: Trajectory, agent: Array) -> Float[Array, "T B"]:
+    """π_i(a_i|o_i) / π_i,old(a_i|o_i) along the rollout, and 1 where the agent was dead.
+
+    The new policy is followed through the whole rollout from its first memory, not chunk by chunk from the memories of
+    the old one: M is a ratio of policies, and chunks would mix the two.
+    """
+
+    def mine(x: Array, axis: int) -> Array:
+        return jax.lax.dynamic_slice_in_dim(x, agent, 1, axis)
+
+    seen = trajectory.observation
+    alive = mine(seen.alive, 2)
+    obs = mine(seen.obs, 2) * alive[..., None]
+    memory = actors.features(actor.backbone, hyper.sharing, mine(trajectory.memory.actor[0], 1), obs, trajectory.first)
+    log_probs = losses.log_probabilities(actors.logits(actor.head, hyper.sharing, memory), mine(seen.avail, 2))
+    log_prob = losses.chosen(log_probs, mine(trajectory.action, 2))
+    return jnp.where(alive, jnp.exp(log_prob - mine(trajectory.record.log_prob, 2)), 1.0)[..., 0]
+
+
+def judge(hyper: Happo, optimisers: Optimisers, state: State, batch: Batch, key: Key) -> tuple[State, Metrics]:
+    """The critic's epochs."""
+
+    def step(state: State, chunks: Array) -> tuple[State, Metrics]:
+        tiles = batches.tiled(batch, chunks)
+        if hyper.value_norm:
+            state = state._replace(value_norm=normalise.value_norm_update(state.value_norm, tiles.steps.target))
+        num_samples = tiles.steps.target.size
+        gradient, value_stats = batches.accumulate(
+            lambda tile: ppo.value_gradient(hyper, state.critic, state.value_norm, tile, num_samples), tiles
+        )
+        critic, critic_opt, stats = ascend(optimisers.critic, state.critic, state.critic_opt, gradient)
+        stats = {f"critic_{name}": value for name, value in stats.items()}
+        return state._replace(critic=critic, critic_opt=critic_opt), value_stats | stats
+
+    return jax.lax.scan(step, state, onpolicy.shuffled(hyper, batch.steps.first.shape[1], key)[1])

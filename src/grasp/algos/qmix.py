@@ -1,0 +1,219 @@
+"""QMIX and VDN; and GRASP-QMIX, which is QMIX with a consensus operator.
+
+Every agent has a recurrent network for the values of its own actions; a mixer makes the team's value of them
+(grasp.mixer). Both learn from whole replayed episodes (grasp.replay): double-Q, TD(λ) targets, target networks.
+GRASP-QMIX replaces every agent's gradient g_i by Γ_i (g_i + u*) in each step. Gradients point uphill, that is, down the
+loss. `docs/algorithms/qmix.md` has the departures.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int
+
+from grasp import actor as actors
+from grasp import losses, replay, returns
+from grasp import mixer as mixers
+from grasp.actor import Actor
+from grasp.algos import realign
+from grasp.algos.ascent import ascend
+from grasp.algos.batch import accumulate, tile_size
+from grasp.hyper import Qmix
+from grasp.replay import Episodes, Replay
+from grasp.types import Algorithm, Decision, EnvSpec, Key, Metrics, Observation, PyTree, Trajectory
+
+TILE_ROWS = 32
+"""Rows (episodes × agents) of a tile: whole episodes are long, so fewer fit the cache than of MAPPO's chunks."""
+
+
+class Memory(NamedTuple):
+    """What the team carries from step to step."""
+
+    agent: Float[Array, "*B N H"]
+    last_action: Float[Array, "*B N a"]
+    """One-hot; zeros at an episode's start."""
+
+
+class Networks(NamedTuple):
+    agent: Actor
+    mixer: PyTree
+
+
+class State(NamedTuple):
+    """Everything that learning changes."""
+
+    agent: Actor
+    mixer: PyTree
+    target: Networks
+    opt: optax.OptState
+    replay: Replay
+    env_steps: Int[Array, ""]
+    copied: Int[Array, ""]
+    """How many episodes had finished when the target networks were copied."""
+
+
+def make(hyper: Qmix, spec: EnvSpec) -> Algorithm:
+    """The algorithm for an environment of these sizes."""
+    if hyper.operator != "none":
+        realign.check_operator(hyper.operator, spec.num_agents)
+    optimiser = optax.chain(optax.clip_by_global_norm(hyper.max_grad_norm), optax.adam(hyper.lr, eps=hyper.adam_eps))
+
+    def init(key: Key) -> State:
+        agent_key, mixer_key = jax.random.split(key)
+        inputs = spec.obs_dim + spec.num_actions + spec.num_agents
+        online = Networks(
+            actors.actor_init(agent_key, spec, hyper.hidden, hyper.sharing, inputs),
+            mixers.mixer_init(mixer_key, hyper.mixer, spec, hyper.mixer_embed, hyper.mixer_hidden),
+        )
+        none = jnp.zeros((), jnp.int32)
+        episodes = replay.empty(spec, hyper.buffer, hyper.num_envs)
+        return State(*online, jax.tree.map(jnp.copy, online), optimiser.init(online), episodes, none, none)
+
+    def memory(num_envs: int) -> Memory:
+        shape = (num_envs, spec.num_agents)
+        return Memory(jnp.zeros((*shape, hyper.hidden)), jnp.zeros((*shape, spec.num_actions)))
+
+    return Algorithm(
+        init=init,
+        memory=memory,
+        act=partial(decide, hyper),
+        update=partial(learn, hyper, optimiser),
+        acting=("agent",),
+        replays=True,
+    )
+
+
+def decide(hyper: Qmix, state: State, memory: Memory, observation: Observation, key: Key, greedy: bool) -> Decision:
+    """Every agent's action: the best of its own legal ones, or, with probability ε and each by itself, any of them."""
+    obs = observation.obs * observation.alive[..., None]
+    hidden = actors.step(state.agent.backbone, hyper.sharing, memory.agent, inputs(obs, memory.last_action))
+    q = actors.logits(state.agent.head, hyper.sharing, hidden)
+    action = best(q, observation.avail)
+    if not greedy:
+        choice_key, random_key = jax.random.split(key)
+        explores = jax.random.uniform(choice_key, action.shape) < exploration(hyper, state.env_steps)
+        anything = jax.random.categorical(random_key, jnp.where(observation.avail, 0.0, losses.ILLEGAL))
+        action = jnp.where(explores, anything, action)
+    return Decision(action, Memory(hidden, jax.nn.one_hot(action, q.shape[-1])), ())
+
+
+def exploration(hyper: Qmix, env_steps: Int[Array, ""]) -> Float[Array, ""]:
+    """ε: from 1 to its end in a line over `anneal` environment steps."""
+    return jnp.maximum(hyper.epsilon, 1.0 - (1.0 - hyper.epsilon) * env_steps / hyper.anneal)
+
+
+def inputs(obs: Float[Array, "*S N o"], last_action: Float[Array, "*S N a"]) -> Float[Array, "*S N i"]:
+    """What an agent's network sees: the observation, the last action, and which agent it is."""
+    num_agents = obs.shape[-2]
+    agent_id = jnp.broadcast_to(jnp.eye(num_agents), (*obs.shape[:-1], num_agents))
+    return jnp.concatenate([obs, last_action, agent_id], -1)
+
+
+def best(q: Float[Array, "*S a"], avail: Bool[Array, "*S a"]) -> Int[Array, "*S"]:
+    return jnp.argmax(jnp.where(avail, q, losses.ILLEGAL), -1)
+
+
+def learn(
+    hyper: Qmix, optimiser: optax.GradientTransformation, state: State, trajectory: Trajectory, key: Key
+) -> tuple[State, Metrics]:
+    """Store the rollout, then one gradient step for every `interval` episodes that have finished."""
+    before = state.replay.finished
+    episodes = replay.append(state.replay, trajectory)
+    state = state._replace(replay=episodes, env_steps=state.env_steps + trajectory.reward.size)
+    due = jnp.where(episodes.finished >= hyper.batch, episodes.finished // hyper.interval - before // hyper.interval, 0)
+
+    def step(index: Int[Array, ""], carry: tuple[State, Metrics]) -> tuple[State, Metrics]:
+        state, total = carry
+        state, stats = improve(hyper, optimiser, state, episodes, jax.random.fold_in(key, index))
+        return state, jax.tree.map(jnp.add, total, stats)
+
+    # the episodes stay outside the loop, which would otherwise carry them
+    light = state._replace(replay=())
+    shapes = jax.eval_shape(lambda: improve(hyper, optimiser, light, episodes, key)[1])
+    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    light, total = jax.lax.fori_loop(0, due, step, (light, nothing))
+    counts = {name: total.pop(name) for name in list(total) if name in COUNTED}
+    means = jax.tree.map(lambda x: x / jnp.where(due > 0, due, jnp.nan), total)
+    run = {"epsilon": exploration(hyper, state.env_steps), "gradient_steps": due, "stored": episodes.finished}
+    return light._replace(replay=episodes), means | counts | run
+
+
+COUNTED = ("skipped_steps", "frozen_steps", "clipped_factors", "uncertified_steps", "target_copies")
+"""Metrics that add up over the gradient steps of an iteration; the others are means."""
+
+
+def improve(
+    hyper: Qmix, optimiser: optax.GradientTransformation, state: State, episodes: Replay, key: Key
+) -> tuple[State, Metrics]:
+    """One gradient step on a batch of episodes."""
+    sample_key, consensus_key = jax.random.split(key)
+    batch = replay.sample(episodes, sample_key, hyper.batch)
+    online = Networks(state.agent, state.mixer)
+    gradient, stats = td_gradient(hyper, online, state.target, batch)
+    factor = None
+    if hyper.operator != "none":
+        aligned = realign.off_policy(hyper, state.agent, gradient.agent, consensus_key)
+        gradient, stats = gradient._replace(agent=aligned.gradient), stats | aligned.diagnostics
+        if aligned.factor is not None:
+            factor = Networks(aligned.factor, jax.tree.map(lambda _: 1.0, state.mixer))
+    online, opt, ascent = ascend(optimiser, online, state.opt, gradient, factor)
+    copy = episodes.finished - state.copied >= hyper.target_interval
+    target = jax.tree.map(lambda new, old: jnp.where(copy, new, old), online, state.target)
+    copied = jnp.where(copy, episodes.finished, state.copied)
+    state = state._replace(agent=online.agent, mixer=online.mixer, target=target, opt=opt, copied=copied)
+    return state, stats | ascent | {"target_copies": copy.astype(jnp.float32)}
+
+
+def td_gradient(hyper: Qmix, online: Networks, target: Networks, batch: Episodes) -> tuple[Networks, Metrics]:
+    """The gradient of the negated loss; every agent's own, [N, ...], for the parts that find a consensus.
+
+    An agent's own is that of the joint loss along the path through its values: dL/dQ_i dQ_i/dθ. They sum to the
+    ordinary gradient.
+    """
+    num_agents = batch.action.shape[-1]
+    parts = () if hyper.operator == "none" else tuple(name for group in realign.groups(hyper) for name in group)
+    agent, sharing = actors.apart(online.agent, hyper.sharing, parts, num_agents)
+    tile = tile_size(batch.length.shape[0], num_agents, TILE_ROWS)
+    tiles = jax.tree.map(lambda x: x.reshape(-1, tile, *x.shape[1:]), batch)
+    total_steps = jnp.maximum(batch.length.sum(), 1)
+    slope = jax.grad(partial(objective, hyper, sharing), has_aux=True)
+    return accumulate(lambda tile: slope(online._replace(agent=agent), target, tile, total_steps), tiles)
+
+
+def objective(
+    hyper: Qmix, sharing: Actor, online: Networks, target: Networks, batch: Episodes, total_steps: Int[Array, ""]
+) -> tuple[Float[Array, ""], Metrics]:
+    """Half the squared TD error over the steps that were played, negated."""
+    batch = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0) if x.ndim > 1 else x, batch)  # time first
+    seen = inputs_along(batch)
+    q = values(online.agent, sharing, seen)
+    team = mixers.mix(online.mixer, losses.chosen(q[:-1], batch.action), batch.state[:-1])
+    greedy = best(jax.lax.stop_gradient(q), batch.avail)  # double-Q: the online network chooses, the target one judges
+    judged = values(target.agent, Actor(hyper.sharing, hyper.sharing), seen)
+    next_team = mixers.mix(target.mixer, losses.chosen(judged, greedy), batch.state)[1:]
+    goal = returns.td_lambda(batch.reward, next_team, batch.length, batch.terminated, hyper.gamma, hyper.td_lambda)
+    played = jnp.arange(team.shape[0])[:, None] < batch.length[None]
+    error = jnp.where(played, team - jax.lax.stop_gradient(goal), 0.0)
+    loss = 0.5 * jnp.square(error).sum() / total_steps
+
+    def mean(x: Array) -> Array:
+        return jnp.where(played, x, 0.0).sum() / total_steps
+
+    return -loss, {"loss": loss, "td_error": mean(jnp.abs(error)), "q_team": mean(team), "target": mean(goal)}
+
+
+def inputs_along(batch: Episodes) -> Float[Array, "H1 E N i"]:
+    """What the agents' networks see along their episodes (time first)."""
+    done = jax.nn.one_hot(batch.action, batch.avail.shape[-1])
+    return inputs(batch.obs, jnp.concatenate([jnp.zeros_like(done[:1]), done]))
+
+
+def values(agent: Actor, sharing: Actor, seen: Float[Array, "H1 E N i"]) -> Float[Array, "H1 E N a"]:
+    """Every agent's values of its actions along its episode, from an empty memory."""
+    hidden = agent.backbone["gru"]["memory"]["weight"].shape[-2]
+    start = jnp.zeros((*seen.shape[1:-1], hidden))
+    memory = actors.features(agent.backbone, sharing.backbone, start, seen, jnp.zeros(seen.shape[:2], bool))
+    return actors.logits(agent.head, sharing.head, memory)

@@ -1,0 +1,116 @@
+"""Whole episodes, the newest `capacity` of them, written step by step while they are played.
+
+Environments reset themselves, so a rollout holds pieces of episodes. Every environment has a slot of its own into which
+its running episode is written; when that ends, the slot joins the ring of finished episodes and the environment takes
+over the slot of the oldest. Nothing is ever moved: a finished episode stays where it was written.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from grasp.types import EnvSpec, Key, Trajectory
+
+
+class Episodes(NamedTuple):
+    """E episodes of up to H steps. What is seen has one entry more than what is done: what followed the last step."""
+
+    obs: Float[Array, "E H1 N o"]
+    """Zeros for a dead agent."""
+    state: Float[Array, "E H1 s"]
+    avail: Bool[Array, "E H1 N a"]
+    action: Int[Array, "E H N"]
+    reward: Float[Array, "E H"]
+    length: Int[Array, " E"]
+    terminated: Bool[Array, " E"]
+    """False where the time limit ended it: the state after its last step then has a value."""
+
+
+class Replay(NamedTuple):
+    """The finished episodes and the running ones."""
+
+    slots: Episodes
+    """capacity + B of them. Beyond an episode's length a slot holds what was there before: mask it."""
+    ring: Int[Array, " C"]
+    """Where episode n is: `ring[n % C]`."""
+    running: Int[Array, " B"]
+    """Where each environment writes."""
+    finished: Int[Array, ""]
+    """Episodes finished so far."""
+
+
+def empty(spec: EnvSpec, capacity: int, num_envs: int) -> Replay:
+    """No episode yet."""
+    slots = nothing(spec, capacity + num_envs)
+    return Replay(slots, jnp.arange(capacity), capacity + jnp.arange(num_envs), jnp.zeros((), jnp.int32))
+
+
+def nothing(spec: EnvSpec, number: int) -> Episodes:
+    """Room for so many episodes."""
+    steps, agents = spec.horizon, spec.num_agents
+    return Episodes(
+        obs=jnp.zeros((number, steps + 1, agents, spec.obs_dim)),
+        state=jnp.zeros((number, steps + 1, spec.state_dim)),
+        avail=jnp.zeros((number, steps + 1, agents, spec.num_actions), bool),
+        action=jnp.zeros((number, steps, agents), jnp.int32),
+        reward=jnp.zeros((number, steps)),
+        length=jnp.zeros(number, jnp.int32),
+        terminated=jnp.zeros(number, bool),
+    )
+
+
+def episode_bytes(spec: EnvSpec) -> int:
+    """Memory of one episode."""
+    shapes = jax.eval_shape(lambda: nothing(spec, 1))
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
+
+
+def append(replay: Replay, trajectory: Trajectory) -> Replay:
+    """Write a rollout, which must not hold more steps than the ring has slots: no slot is then used twice in it."""
+    ended = trajectory.terminated | trajectory.truncated
+    lengths = replay.slots.length[replay.running]
+    capacity = replay.ring.shape[0]
+
+    def walk(carry: tuple, ended: Bool[Array, " B"]) -> tuple[tuple, tuple]:
+        """Where each environment's step goes, and the slots it leaves and takes when an episode ends."""
+        ring, running, time, finished = carry
+        place = (running, time)
+        position = (finished + jnp.cumsum(ended) - 1) % capacity
+        taken = jnp.where(ended, ring[position], running)
+        ring = ring.at[jnp.where(ended, position, capacity)].set(running, mode="drop")
+        return (ring, taken, jnp.where(ended, 0, time + 1), finished + ended.sum()), place
+
+    carry, (slot, time) = jax.lax.scan(walk, (replay.ring, replay.running, lengths, replay.finished), ended)
+    ring, running, lengths, finished = carry
+    slots = _write(replay.slots, trajectory, slot, time, ended)
+    slots = slots._replace(length=slots.length.at[running].set(lengths))
+    return Replay(slots, ring, running, finished)
+
+
+def _write(
+    slots: Episodes, trajectory: Trajectory, slot: Int[Array, "T B"], time: Int[Array, "T B"], ended: Bool[Array, "T B"]
+) -> Episodes:
+    at, last = (slot, time), (jnp.where(ended, slot, slots.length.shape[0]), time + 1)
+    end = last[0]
+    for where, seen in ((at, trajectory.observation), (last, trajectory.next_observation)):
+        slots = slots._replace(
+            obs=slots.obs.at[where].set(seen.obs * seen.alive[..., None], mode="drop"),
+            state=slots.state.at[where].set(seen.state, mode="drop"),
+            avail=slots.avail.at[where].set(seen.avail, mode="drop"),
+        )
+    return slots._replace(
+        action=slots.action.at[at].set(trajectory.action),
+        reward=slots.reward.at[at].set(trajectory.reward),
+        length=slots.length.at[end].set(time + 1, mode="drop"),
+        terminated=slots.terminated.at[end].set(trajectory.terminated, mode="drop"),
+    )
+
+
+def sample(replay: Replay, key: Key, number: int) -> Episodes:
+    """Finished episodes, uniformly and without repetition; there must be at least `number` of them."""
+    capacity = replay.ring.shape[0]
+    lottery = jnp.where(jnp.arange(capacity) < replay.finished, jax.random.uniform(key, (capacity,)), -1.0)
+    chosen = replay.ring[jax.lax.top_k(lottery, number)[1]]
+    return jax.tree.map(lambda x: x[chosen], replay.slots)

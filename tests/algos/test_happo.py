@@ -1,0 +1,208 @@
+"""HAPPO and GRASP-HAPPO: the compound ratio (H1), one agent (H2), the order, and what the consensus adds."""
+
+from dataclasses import replace
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from grasp import actor as actors
+from grasp import losses, rollout
+from grasp.algos import batch as batches
+from grasp.algos import happo, mappo, onpolicy, ppo
+from grasp.consensus import consensus
+from grasp.envs import base as envs
+from grasp.hyper import Happo, Mappo
+
+SMALL = Happo(num_envs=6, rollout=10, chunk=5, epochs=3, hidden=8, lr=3e-3)
+MASKED = "probe/mask_death"
+SPREAD = "mpe/simple_spread"
+
+
+@cache
+def world(env_name, hyper, seed=0):
+    """A fresh state and a trajectory it collected; heads are spread apart, so that agents differ."""
+    env = envs.make(env_name)
+    algorithm = happo.make(hyper, env.spec)
+    init_key, noise_key, arena_key, collect_key = jax.random.split(jax.random.key(seed), 4)
+    state = algorithm.init(init_key)
+    noise = jax.random.normal(noise_key, state.actor.head["weight"].shape)
+    head = state.actor.head | {"weight": state.actor.head["weight"] + 0.3 * noise}
+    state = state._replace(actor=state.actor._replace(head=head))
+    arena = rollout.open_arena(env, algorithm, hyper.num_envs, arena_key)
+    _, trajectory, _ = jax.jit(partial(rollout.collect, env, algorithm, num_steps=hyper.rollout))(
+        state, arena, collect_key
+    )
+    return env, algorithm, state, trajectory
+
+
+def log_prob_of_what_was_done(actor, trajectory):
+    """Step by step, as the agents act: an evaluation that shares no code with the update."""
+    seen, memory, found = trajectory.observation, trajectory.memory.actor[0], []
+    for t in range(trajectory.reward.shape[0]):
+        memory = jnp.where(trajectory.first[t][:, None, None], 0.0, memory)
+        obs = seen.obs[t] * seen.alive[t][..., None]
+        memory = actors.step(actor.backbone, "separate", memory, obs)
+        log_probs = losses.log_probabilities(actors.logits(actor.head, "separate", memory), seen.avail[t])
+        found.append(losses.chosen(log_probs, trajectory.action[t]))
+    return jnp.stack(found)
+
+
+@pytest.mark.parametrize("env_name", [MASKED, SPREAD])
+def test_H1_the_compound_ratio_is_the_joint_ratio_of_new_to_old(env_name):
+    _, algorithm, state, trajectory = world(env_name, SMALL)
+    after, metrics = jax.jit(algorithm.update)(state, trajectory, jax.random.key(1))
+    alive = trajectory.observation.alive
+    new, old = (log_prob_of_what_was_done(s.actor, trajectory) for s in (after, state))
+    joint = jnp.exp(jnp.where(alive, new - old, 0.0).sum(-1))
+    compound = jnp.ones_like(trajectory.reward)
+    for agent in range(alive.shape[-1]):
+        one = jax.tree.map(lambda x, i=agent: x[i : i + 1], after.actor)
+        compound *= happo.ratio(SMALL, one, trajectory, jnp.asarray(agent))
+    np.testing.assert_allclose(compound, joint, rtol=1e-4)
+    np.testing.assert_allclose(metrics["compound_ratio_max"], joint.max(), rtol=1e-4)
+    assert jnp.abs(joint - 1).max() > 0.01
+
+
+def test_H1_a_dead_agent_s_ratio_is_1():
+    _, _, state, trajectory = world(MASKED, SMALL)
+    alive = trajectory.observation.alive
+    spoiled = trajectory._replace(
+        record=trajectory.record._replace(log_prob=jnp.where(alive, trajectory.record.log_prob, -7.0))
+    )
+    for agent in range(alive.shape[-1]):
+        one = jax.tree.map(lambda x, i=agent: x[i : i + 1], state.actor)
+        found = happo.ratio(SMALL, one, spoiled, jnp.asarray(agent))
+        np.testing.assert_allclose(found, 1.0, atol=1e-5)
+    assert not alive.all()
+
+
+def test_H2_an_agent_that_does_not_move_leaves_the_compound_ratio_at_1():
+    still = onpolicy.Optimisers(optax.sgd(0.0), optax.sgd(0.0))
+    _, _, state, trajectory = world(SPREAD, SMALL)
+    state = state._replace(
+        actor_opt=jax.vmap(still.actor.init)(state.actor), critic_opt=still.critic.init(state.critic)
+    )
+    _, metrics = happo.learn(SMALL, still, state, trajectory, jax.random.key(0))
+    np.testing.assert_allclose(metrics["compound_ratio_max"], 1.0, atol=1e-5)
+
+
+def test_H2_one_agent_is_ppo():
+    """MAPPO of one agent is PPO (tested there); only the critic's place in the iteration may differ."""
+    env = envs.make("mpe/simple")
+    assert env.spec.num_agents == 1
+    plain = Mappo(**{name: getattr(SMALL, name) for name in ("num_envs", "rollout", "chunk", "epochs", "hidden", "lr")})
+    ppo_algorithm = mappo.make(replace(plain, sharing="separate"), env.spec)
+    algorithm = happo.make(SMALL, env.spec)
+    state = ppo_algorithm.init(jax.random.key(0))
+    arena = rollout.open_arena(env, ppo_algorithm, SMALL.num_envs, jax.random.key(1))
+    _, trajectory, _ = rollout.collect(env, ppo_algorithm, state, arena, jax.random.key(2), SMALL.rollout)
+    mine = algorithm.init(jax.random.key(0))
+    for i in range(3):
+        state, _ = ppo_algorithm.update(state, trajectory, jax.random.key(3 + i))
+        mine, metrics = algorithm.update(mine, trajectory, jax.random.key(3 + i))
+    for a, b in zip(
+        jax.tree.leaves((state.actor, state.critic)), jax.tree.leaves((mine.actor, mine.critic)), strict=True
+    ):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+    assert metrics["compound_ratio_max"] > 1.001
+
+
+def by_hand(hyper, state, trajectory, order, lr):
+    """The algorithm as its paper writes it, with the factor outside the minimum, no tiles and no slices: one SGD step
+    an agent, and the joint ratio of those before it."""
+    batch = happo.prepare(hyper, state, trajectory)
+    steps, start = batch.steps, batch.start
+    factor, actor = jnp.ones_like(trajectory.reward), state.actor
+    for agent in order:
+
+        def objective(actor, agent=agent, factor=factor):
+            memory = actors.features(actor.backbone, "separate", start.actor, steps.obs, steps.first)
+            log_probs = losses.log_probabilities(actors.logits(actor.head, "separate", memory), steps.avail)
+            ratio = jnp.exp(losses.chosen(log_probs, steps.action) - steps.log_prob)[..., agent]
+            advantage, alive = steps.advantage[..., agent], steps.alive[..., agent]
+            gain = jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - hyper.clip, 1 + hyper.clip) * advantage)
+            bonus = hyper.entropy * losses.entropy(log_probs)[..., agent]
+            return (alive * (batches.cut(factor, hyper.chunk) * gain + bonus)).sum() / alive.sum()
+
+        gradient = jax.grad(objective)(actor)
+        moved = jax.tree.map(lambda p, g: p + lr * g, actor, gradient)
+        change = log_prob_of_what_was_done(moved, trajectory) - log_prob_of_what_was_done(state.actor, trajectory)
+        factor = factor * jnp.exp(jnp.where(trajectory.observation.alive, change, 0.0)[..., agent])
+        actor = moved
+    return actor
+
+
+@pytest.mark.parametrize("env_name", [MASKED, SPREAD])
+def test_an_iteration_is_the_paper_s_sequence(env_name):
+    hyper, lr = replace(SMALL, epochs=1), 2.0
+    sgd = onpolicy.Optimisers(optax.sgd(lr), optax.sgd(0.0))
+    _, _, state, trajectory = world(env_name, hyper)
+    state = state._replace(actor_opt=jax.vmap(sgd.actor.init)(state.actor), critic_opt=sgd.critic.init(state.critic))
+    key = jax.random.key(5)
+    order = [int(i) for i in jax.random.permutation(jax.random.split(key, 4)[0], trajectory.action.shape[-1])]
+    after, _ = jax.jit(partial(happo.learn, hyper, sgd))(state, trajectory, key)
+    expected = by_hand(hyper, state, trajectory, order, lr)
+    other = by_hand(hyper, state, trajectory, order[::-1], lr)
+    assert distance(after.actor, expected) < 1e-5
+    assert distance(after.actor, other) > 1e-3
+
+
+def distance(a, b):
+    return max(float(jnp.abs(x - y).max()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+
+def test_the_order_is_drawn_anew_and_every_agent_gets_its_turn():
+    _, algorithm, state, trajectory = world(SPREAD, SMALL)
+    found = [algorithm.update(state, trajectory, jax.random.key(i))[0].actor for i in range(3)]
+    assert min(distance(found[0], other) for other in found[1:]) > 1e-5
+    moved = jnp.abs(found[0].head["weight"] - state.actor.head["weight"]).max((1, 2))
+    assert (moved > 1e-4).all()
+
+
+def test_an_agent_that_never_lived_stays_as_it_is_and_so_does_its_optimiser():
+    _, algorithm, state, trajectory = world(SPREAD, SMALL)
+    state, _ = algorithm.update(state, trajectory, jax.random.key(0))  # so that Adam has a momentum to move by
+    dead = trajectory.observation.alive.at[..., 1].set(False)
+    after, _ = algorithm.update(
+        state, trajectory._replace(observation=trajectory.observation._replace(alive=dead)), jax.random.key(1)
+    )
+    for part in ("actor", "actor_opt"):
+        before, now = (jax.tree.map(lambda x: x[1], getattr(s, part)) for s in (state, after))
+        assert distance(before, now) == 0
+    assert distance(jax.tree.map(lambda x: x[0], state.actor), jax.tree.map(lambda x: x[0], after.actor)) > 1e-4
+
+
+def test_grasp_happo_adds_the_consensus_of_the_gradients_before_the_first_turn():
+    hyper = replace(SMALL, epochs=1, operator="min_norm")
+    sgd = onpolicy.Optimisers(optax.sgd(1e-3), optax.sgd(0.0))
+    _, _, state, trajectory = world(SPREAD, hyper)
+    state = state._replace(actor_opt=jax.vmap(sgd.actor.init)(state.actor), critic_opt=sgd.critic.init(state.critic))
+    run = {
+        weight: jax.jit(partial(happo.learn, replace(hyper, weight=weight), sgd))(state, trajectory, jax.random.key(0))
+        for weight in (0.0, 1.0)
+    }
+    batch = happo.prepare(hyper, state, trajectory)
+    whole = batches.tiled(batch, jnp.arange(batch.steps.first.shape[1]))
+    share = ppo.agent_share(hyper, whole.steps.alive)
+    u, _ = consensus(ppo.agent_gradients(hyper, state.actor, ("backbone", "head"), whole, share))
+    first = int(jax.random.permutation(jax.random.split(jax.random.key(0), 4)[0], 3)[0])
+    for part in (
+        "backbone",
+        "head",
+    ):  # the first agent's surrogate does not depend on the weight, so u is the difference
+        with_u, without = (jax.tree.map(lambda x: x[first], getattr(run[w][0].actor, part)) for w in (1.0, 0.0))
+        for a, b, d in zip(*map(jax.tree.leaves, (with_u, without, u[part])), strict=True):
+            np.testing.assert_allclose((a - b) / 1e-3, d, atol=2e-4)
+    assert run[1.0][1]["u_norm"] > 1e-3
+
+
+def test_grasp_happo_with_weight_0_is_happo():
+    _, plain, state, trajectory = world(SPREAD, SMALL)
+    env = envs.make(SPREAD)
+    grasp = happo.make(replace(SMALL, operator="min_norm", weight=0.0), env.spec)
+    key = jax.random.key(3)
+    assert distance(plain.update(state, trajectory, key)[0], grasp.update(state, trajectory, key)[0]) < 1e-6
