@@ -27,7 +27,7 @@ LAYERS = [
         "stats",
     },
     {"actor", "critic", "mixer", "replay"},
-    {"algos", "rollout", "evaluation", "runs"},
+    {"algos", "rollout", "evaluation", "runs", "segments"},
     {"recovery", "records", "progress"},
     {"training"},
     {"launch", "comparison", "plots", "report", "tensorboard"},

@@ -74,8 +74,8 @@ def save(path: Path, tree: PyTree, metadata: dict[str, str]) -> None:
     write_atomically(path, serialise(arrays, metadata | {"digest": digest(arrays)}))
 
 
-def load(path: Path, like: PyTree) -> tuple[PyTree, dict[str, str]]:
-    """Read a tree of the same structure as `like` (arrays or their shapes)."""
+def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """A file's arrays by their paths, and its metadata; Damaged where the two do not agree."""
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
@@ -84,6 +84,12 @@ def load(path: Path, like: PyTree) -> tuple[PyTree, dict[str, str]]:
         raise Damaged(f"{path} cannot be read ({error})") from None
     if metadata.get("digest") != digest(arrays):
         raise Damaged(f"{path} is damaged: its content does not match its digest")
+    return arrays, metadata
+
+
+def load(path: Path, like: PyTree) -> tuple[PyTree, dict[str, str]]:
+    """Read a tree of the same structure as `like` (arrays or their shapes)."""
+    arrays, metadata = read(path)
 
     def restore(where: tuple, leaf: PyTree) -> jax.Array:
         name = jax.tree_util.keystr(where)

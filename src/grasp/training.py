@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Shaped
 
-from grasp import algos, checkpoint, recovery, rollout
+from grasp import algos, checkpoint, recovery, rollout, segments
+from grasp import replay as replays
 from grasp.config import Config
 from grasp.envs import base as envs
 from grasp.evaluation import Scores, evaluate
@@ -43,6 +44,7 @@ class Programs(NamedTuple):
 
     begin: Callable[[list[int]], RunState]
     advance: Callable[[RunState], tuple[RunState, Metrics]]
+    outline: Callable[[RunState], RunState]
     score: Callable[[PyTree, Array], Scores]
     score_best: Callable[[PyTree, Array], Scores]
     algorithm: Algorithm
@@ -67,7 +69,7 @@ def build(config: Config, num_seeds: int) -> Programs:
     algorithm = algos.make(config, env.spec)
 
     def begin(seeds: list[int]) -> RunState:
-        return stack([begin_seed(config, env, algorithm, seed) for seed in seeds])
+        return gather([begin_seed(config, env, algorithm, seed) for seed in seeds], algorithm)
 
     def advance(run: RunState) -> tuple[RunState, Metrics]:
         collect_key, update_key = jax.random.split(jax.random.fold_in(run.key, run.iteration))
@@ -83,6 +85,7 @@ def build(config: Config, num_seeds: int) -> Programs:
     return Programs(
         begin=begin,
         advance=jax.jit(over_seeds(advance, num_seeds), donate_argnums=0),
+        outline=jax.jit(over_seeds(lambda run: outline(algorithm, run), num_seeds)),
         score=scorer(config.eval_episodes),
         score_best=scorer(config.final_episodes),
         algorithm=algorithm,
@@ -97,6 +100,24 @@ def begin_seed(config: Config, env: Env, algorithm: Algorithm, seed: int) -> Run
     return RunState(algorithm.init(init_key), arena, run_key, jnp.zeros((), jnp.int32))
 
 
+def outline(algorithm: Algorithm, run: RunState) -> RunState:
+    """What a checkpoint holds: everything but finished episodes, which are in segments."""
+    if not algorithm.replays:
+        return run
+    return run._replace(state=run.state._replace(replay=replays.tail(run.state.replay)))
+
+
+def restored(run: Run, seed: int, algorithm: Algorithm, outlined: RunState) -> RunState:
+    """The whole state from a checkpoint's outline."""
+    if not algorithm.replays:
+        return outlined
+    try:
+        replay = segments.restore(run.checkpoints(seed), outlined.state.replay, algorithm.replays)
+    except checkpoint.Damaged as damage:
+        raise GraspError(f"{damage}, without which seed {seed} cannot go on; restore it, or train anew") from None
+    return outlined._replace(state=outlined.state._replace(replay=replay))
+
+
 def evaluation_keys(seeds: list[int], iteration: int) -> Shaped[Array, " S"]:
     """Keys of an evaluation: by seed and iteration only, so that it can be repeated from a snapshot."""
     return jnp.stack([jax.random.fold_in(seed_keys(seed).evaluation, iteration) for seed in seeds])
@@ -108,9 +129,14 @@ def train(run: Run, seeds: list[int], report: Reporter) -> None:
         for seed in seeds:
             held.enter_context(writing(run, seed))
         programs = build(run.config, len(seeds))
-        like = jax.eval_shape(lambda: begin_seed(run.config, programs.env, programs.algorithm, 0))
+        algorithm = programs.algorithm
+        like = jax.eval_shape(lambda: outline(algorithm, begin_seed(run.config, programs.env, algorithm, 0)))
         found = recovery.newest_common(run, seeds, like, report)
-        state = programs.begin(seeds) if found is None else stack([tree for tree, _ in found])
+        if found is None:
+            state = programs.begin(seeds)
+        else:
+            whole = [restored(run, seed, algorithm, tree) for seed, (tree, _) in zip(seeds, found, strict=True)]
+            state = gather(whole, algorithm)
         journals = [
             Journal(run.journal(seed), 0 if found is None else int(found[place][1]["journal"]))
             for place, seed in enumerate(seeds)
@@ -118,6 +144,16 @@ def train(run: Run, seeds: list[int], report: Reporter) -> None:
         for journal in journals:
             held.callback(journal.close)
         Session(run, seeds, programs, journals, report).train(state)
+
+
+def gather(states: list[RunState], algorithm: Algorithm) -> RunState:
+    """`stack`, for states that are not used again: one replay alone is not copied, since it may fill the memory."""
+    if len(states) > 1 or not algorithm.replays:
+        return stack(states)
+    alone = states[0]
+    replay = jax.jit(lambda x: jax.tree.map(lambda leaf: leaf[None], x), donate_argnums=0)(alone.state.replay)
+    rest = stack([alone._replace(state=alone.state._replace(replay=()))])
+    return rest._replace(state=rest.state._replace(replay=replay))
 
 
 def stack(trees: list[PyTree]) -> PyTree:
@@ -132,6 +168,7 @@ class Session:
         self.run, self.config, self.seeds = run, run.config, seeds
         self.programs, self.journals, self.report = programs, journals, report
         self.start = self.saved = time.monotonic()
+        self.finished: dict[int, int] = {}  # episodes in each seed's replay at its last checkpoint
 
     def train(self, state: RunState) -> None:
         iteration = int(state.iteration[0])
@@ -184,13 +221,19 @@ class Session:
 
     def save(self, state: RunState, iteration: int) -> None:
         """A checkpoint of every seed, which remembers how much of the journal it stands for."""
-        host = jax.device_get(jax.tree.map(lambda x: jax.random.key_data(x) if checkpoint.is_key(x) else x, state))
+        outlined = self.programs.outline(state)
+        host = jax.device_get(jax.tree.map(lambda x: jax.random.key_data(x) if checkpoint.is_key(x) else x, outlined))
         for place, seed in enumerate(self.seeds):
             folder = self.run.checkpoints(seed)
             one = jax.tree.map(lambda x, p=place: x[p], host)
+            if self.programs.algorithm.replays:
+                segments.append(folder, state.state.replay, place, int(one.state.replay.finished))
             words = {"journal": str(self.journals[place].commit())}
             checkpoint.save(folder / checkpoint.name_of(iteration), one, words)
             checkpoint.prune(folder)
+            if self.programs.algorithm.replays:  # the checkpoint before this one is also kept
+                segments.prune(folder, self.finished.get(seed, 0) - self.programs.algorithm.replays)
+                self.finished[seed] = int(one.state.replay.finished)
         self.saved = time.monotonic()
 
     def conclude(self, state: RunState) -> None:

@@ -116,5 +116,6 @@ class Algorithm(NamedTuple):
     """(state, trajectory, key) -> (state, metrics)"""
     acting: tuple[str, ...]
     """The fields of `State` that acting needs: what a snapshot keeps."""
-    replays: bool = False
-    """Whether `State` has a field `replay` (grasp.replay), whose finished episodes are stored beside checkpoints."""
+    replays: int = 0
+    """Episodes that the field `replay` of `State` can hold (grasp.replay), 0 where there is none. Finished ones are
+    stored beside checkpoints, not in them."""

@@ -68,9 +68,10 @@ def make(hyper: Qmix, spec: EnvSpec) -> Algorithm:
             actors.actor_init(agent_key, spec, hyper.hidden, hyper.sharing, inputs),
             mixers.mixer_init(mixer_key, hyper.mixer, spec, hyper.mixer_embed, hyper.mixer_hidden),
         )
-        none = jnp.zeros((), jnp.int32)
+        target = jax.tree.map(jnp.copy, online)  # not the same arrays: a state's buffers are given away one by one
         episodes = replay.empty(spec, hyper.buffer, hyper.num_envs)
-        return State(*online, jax.tree.map(jnp.copy, online), optimiser.init(online), episodes, none, none)
+        counters = (jnp.zeros((), jnp.int32) for _ in range(2))
+        return State(*online, target, optimiser.init(online), episodes, *counters)
 
     def memory(num_envs: int) -> Memory:
         shape = (num_envs, spec.num_agents)
@@ -82,7 +83,7 @@ def make(hyper: Qmix, spec: EnvSpec) -> Algorithm:
         act=partial(decide, hyper),
         update=partial(learn, hyper, optimiser),
         acting=("agent",),
-        replays=True,
+        replays=hyper.buffer,
     )
 
 
