@@ -8,7 +8,7 @@ import pytest
 
 import grasp
 from grasp import cli, runs
-from grasp.hyper import PRESETS
+from grasp.hyper import ALGORITHMS
 from grasp.journal import read
 
 TINY = {
@@ -189,7 +189,7 @@ def test_metrics_reach_tensorboard_during_a_run_and_afterwards(finished, here, c
 def test_list_names_everything(capsys):
     assert cli.main(["list", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert list(found["algorithms"]) == list(PRESETS)
+    assert list(found["algorithms"]) == list(ALGORITHMS)
     assert found["environments"]["mpe/simple_spread"]["num_agents"] == 3
     assert found["operators"]["min_norm"] == {"pareto": "yes", "continuous": "yes", "hull": "yes"}
 

@@ -1,16 +1,17 @@
 """Configuration: complete, exact, and refused in one sentence where it is impossible."""
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
-from grasp import config
+from grasp import config, presets
+from grasp.hyper import ALGORITHMS
 from grasp.types import GraspError
 
 
 def test_grasp_mappo_is_mappo_with_one_argument_changed():
-    plain, grasp = config.PRESETS["mappo"], config.PRESETS["grasp-mappo"]
+    plain, grasp = config.ALGORITHMS["mappo"], config.ALGORITHMS["grasp-mappo"]
     changed = [f.name for f in fields(plain) if getattr(plain, f.name) != getattr(grasp, f.name)]
     assert changed == ["operator"]
 
@@ -58,7 +59,7 @@ def test_an_impossible_choice_is_refused_in_one_sentence(options, sentence):
 
 def test_an_unknown_algorithm_gets_the_nearest():
     with pytest.raises(GraspError, match="unknown algorithm 'grasp-mapo'; did you mean 'grasp-mappo'?"):
-        config.preset("grasp-mapo")
+        config.defaults("grasp-mapo")
 
 
 def test_a_newer_directory_is_refused_and_a_foreign_file_named():
@@ -82,3 +83,22 @@ def test_flags_are_read_as_their_type(text, kind, value):
 def test_flags_that_are_not_their_type_are_refused(text, kind):
     with pytest.raises(ValueError):  # noqa: PT011
         config.parse(text, kind)
+
+
+def test_a_preset_is_the_scenario_s_settings_and_given_options_win():
+    tuned = config.configure("grasp-mappo", "smax/5m_vs_6m", {"preset": "tuned", "lr": 1e-3})
+    assert (tuned.hyper.num_envs, tuned.hyper.rollout, tuned.hyper.epochs, tuned.hyper.clip) == (8, 400, 10, 0.05)
+    assert (tuned.hyper.lr, tuned.hyper.operator) == (1e-3, "min_norm")
+    other = config.configure("mappo", "smax/3m", {"preset": "tuned"})
+    assert (other.hyper.epochs, other.hyper.clip) == (15, 0.2)
+    again = config.from_json(config.to_json(tuned), "config.json")
+    assert again == tuned
+
+
+@pytest.mark.parametrize("preset", presets.PRESETS)
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_every_preset_is_a_possible_configuration(preset, algo):
+    family = presets.FAMILIES[type(ALGORITHMS[algo])]
+    for scenario, options in presets.PRESETS[preset][family].items():
+        made = config.configure(algo, f"smax/{scenario or '3m'}", {"preset": preset})
+        assert made.hyper == replace(ALGORITHMS[algo], **options)

@@ -13,6 +13,7 @@ import grasp
 ROOT = Path(grasp.__file__).parent
 LAYERS = [
     {"version", "types", "hyper"},
+    {"presets"},
     {
         "consensus",
         "returns",
@@ -26,7 +27,7 @@ LAYERS = [
         "cache",
         "stats",
     },
-    {"actor", "critic", "mixer", "replay"},
+    {"actor", "critic", "mixer", "replay", "autoencoder"},
     {"algos", "rollout", "evaluation", "runs", "segments"},
     {"recovery", "records", "progress"},
     {"training"},

@@ -17,6 +17,7 @@ from grasp.envs import base as envs
 from grasp.evaluation import Scores
 from grasp.evaluation import evaluate as play
 from grasp.launch.local import launch, resolved
+from grasp.launch.memory import check_replay
 from grasp.progress import Display
 from grasp.recovery import Reporter, acting, is_finished, newest_policy, seed_keys
 from grasp.runs import Run
@@ -35,11 +36,12 @@ def train(
 ) -> Run:
     """Train an algorithm in an environment; `options` are the fields of `grasp train --help`. Returns the run."""
     config = resolved(configure(algo, env, options))
-    made, _ = build(config)
+    made, algorithm = build(config)
     if tensorboard:
         require_tensorboard()
+    words = check_replay(config, made.spec, algorithm.replays) if algorithm.replays else ""
     run = runs.create(Path(out) if out else runs.default_path(config), config, made.spec)
-    return carry_on(run, tensorboard, console)
+    return carry_on(run, tensorboard, console, words)
 
 
 def resume(
@@ -51,11 +53,13 @@ def resume(
         run = runs.extend(run, steps)
     elif all(is_finished(run, seed) for seed in run.seeds):
         raise GraspError(f"{path} is finished; train longer with: grasp resume {path} --steps {2 * run.config.steps}")
-    return carry_on(run, tensorboard, console)
+    made, algorithm = build(run.config)
+    words = check_replay(run.config, made.spec, algorithm.replays) if algorithm.replays else ""
+    return carry_on(run, tensorboard, console, words)
 
 
-def carry_on(run: Run, tensorboard: bool, console: Console | None) -> Run:
-    """Train what is left of a run, showing how it goes."""
+def carry_on(run: Run, tensorboard: bool, console: Console | None, words: str = "") -> Run:
+    """Train what is left of a run, showing how it goes; `words` are said first."""
     console = console or Console()
     listeners: list[Reporter] = []
 
@@ -68,6 +72,8 @@ def carry_on(run: Run, tensorboard: bool, console: Console | None) -> Run:
         listeners.append(display)
         if tensorboard:
             listeners.append(held.enter_context(closing(Sink(run))))
+        if words:
+            display.say(words)
         display.expect(run, [seed for seed in run.seeds if not is_finished(run, seed)])
         launch(run, tell_all)
     return run

@@ -6,17 +6,19 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from grasp import presets
 from grasp.consensus import CONDITIONS, OPERATORS
 from grasp.envs import base as envs
-from grasp.hyper import PRESETS
+from grasp.hyper import ALGORITHMS
 from grasp.types import GraspError
 
 
 def catalogue() -> dict[str, Any]:
     """Algorithms, environments with their sizes, operators with the paper's three conditions."""
     return {
-        "algorithms": {name: asdict(hyper) for name, hyper in PRESETS.items()},
+        "algorithms": {name: asdict(hyper) for name, hyper in ALGORITHMS.items()},
         "environments": {name: sizes(name) for name in envs.names()},
+        "presets": presets.PRESETS,
         "operators": {name: CONDITIONS[name]._asdict() for name in OPERATORS},
     }
 
@@ -47,4 +49,10 @@ def show(console: Console) -> None:
     operators = Table("operator", "Pareto", "continuous", "in the hull", title="operators", title_justify="left")
     for name, conditions in found["operators"].items():
         operators.add_row(name, *(str(value).replace("_", " ") for value in conditions.values()))
-    console.print(algorithms, environments, operators)
+    settings = Table("preset", "of", "scenario", "options", title="presets", title_justify="left")
+    for preset, families in found["presets"].items():
+        for family, scenarios in families.items():
+            for scenario, options in scenarios.items():
+                words = ", ".join(f"{name} {value}" for name, value in options.items())
+                settings.add_row(preset, family, scenario or "any other", words or "the defaults")
+    console.print(algorithms, environments, operators, settings)

@@ -11,8 +11,8 @@ import sys
 from dataclasses import Field, fields
 from typing import Any, NoReturn
 
-from grasp.config import RUN_FIELDS, describe, did_you_mean, parse, preset
-from grasp.hyper import PRESETS
+from grasp.config import RUN_FIELDS, defaults, describe, did_you_mean, parse
+from grasp.hyper import ALGORITHMS
 from grasp.types import GraspError
 from grasp.version import __version__
 
@@ -69,9 +69,9 @@ def add_train(commands: Any, arguments: list[str]) -> None:
     algo = arguments[1] if len(arguments) > 1 and arguments[0] == "train" else ""
     if algo.startswith("--") and algo != "--help":
         raise GraspError("the algorithm and the environment come first; type: grasp train ALGO ENV --option value")
-    hyper = PRESETS["grasp-mappo"] if algo in ("", "-h", "--help") else preset(algo)
+    hyper = ALGORITHMS["grasp-mappo"] if algo in ("", "-h", "--help") else defaults(algo)
     command = commands.add_parser("train", help="train an algorithm in an environment", allow_abbrev=False)
-    command.add_argument("algo", metavar="ALGO", help=", ".join(PRESETS))
+    command.add_argument("algo", metavar="ALGO", help=", ".join(ALGORITHMS))
     command.add_argument("env", metavar="ENV", help="see `grasp list`, or package.module:factory for your own")
     command.add_argument("--out", metavar="DIR", type=named, help="the run directory (default: runs/ALGO_ENV)")
     add_tensorboard_flag(command)

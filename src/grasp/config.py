@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args, get_origin
 
-from grasp.hyper import ANY, COUNT, NOT_NEGATIVE, PRESETS, Hyper, Mappo, Qmix, option
+from grasp import presets
+from grasp.hyper import ALGORITHMS, ANY, COUNT, NOT_NEGATIVE, Hyper, Mappo, Qmix, option
 from grasp.types import GraspError
 
 FORMAT = 1
@@ -20,6 +21,9 @@ class Config:
     algo: str
     env: str
     hyper: Hyper
+    preset: Literal["default", "paper", "tuned"] = option(
+        "default", "what the options below start from: ours, the paper's, or the reference code's for this scenario"
+    )
     steps: int = option(1_000_000, "environment steps of each seed, all copies counted together", COUNT)
     seeds: int = option(1, "how many seeds to train", COUNT)
     seed: int = option(0, "the first seed", NOT_NEGATIVE)
@@ -61,16 +65,16 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}"
 
 
-def preset(algo: str) -> Hyper:
-    """The hyper-parameters an algorithm's name stands for."""
-    if algo not in PRESETS:
-        raise GraspError(f"unknown algorithm '{algo}'; {did_you_mean(algo, PRESETS)}")
-    return PRESETS[algo]
+def defaults(algo: str) -> Hyper:
+    """The options an algorithm's name stands for."""
+    if algo not in ALGORITHMS:
+        raise GraspError(f"unknown algorithm '{algo}'; {did_you_mean(algo, ALGORITHMS)}")
+    return ALGORITHMS[algo]
 
 
 def configure(algo: str, env: str, options: dict[str, Any]) -> Config:
     """The complete configuration of a run from names and options; unknown names and wrong types are refused."""
-    hyper = preset(algo)
+    hyper = defaults(algo)
     run_names = {f.name: f for f in RUN_FIELDS}
     hyper_names = {f.name: f for f in fields(hyper)}
     known = run_names | hyper_names
@@ -81,7 +85,8 @@ def configure(algo: str, env: str, options: dict[str, Any]) -> Config:
             raise GraspError(f"{name} must be {describe(known[name].type)}, not {value!r}")
         if type(value) in (int, float) and not abs(value) <= LARGEST:
             raise GraspError(f"{name} must be a number up to {LARGEST:,}, not {value}")
-    hyper = replace(hyper, **{n: v for n, v in options.items() if n in hyper_names})
+    chosen = presets.settings(options.get("preset", "default"), hyper, env)
+    hyper = replace(hyper, **chosen | {n: v for n, v in options.items() if n in hyper_names})
     config = Config(algo, env, hyper, **{n: v for n, v in options.items() if n in run_names})
     if config.eval_interval == 0:
         config = replace(config, eval_interval=max(config.steps // EVALUATIONS, 1))

@@ -102,7 +102,7 @@ class Qmix:
 Hyper = Mappo | Happo | Qmix
 """The options of some algorithm."""
 
-PRESETS: dict[str, Hyper] = {
+ALGORITHMS: dict[str, Hyper] = {
     "mappo": Mappo(),
     "grasp-mappo": Mappo(operator="min_norm"),
     "happo": Happo(),

@@ -61,6 +61,7 @@ RIGHT = {
     "action": constant(1, 1),
     "memory": recall,
     "mask_death": right_and_legal,
+    "roles": split_roles,
     "coordination": split_roles,
 }
 WRONG = {
@@ -92,6 +93,12 @@ def test_a_wrong_policy_does_not(name, index):
 
 def test_memory_shows_the_cue_once_only():
     assert 0.2 < mean_return("memory", forget) < 0.8
+
+
+def test_roles_pays_for_the_pair_only():
+    assert 0.2 < mean_return("roles", constant(0, 0)) < 0.8
+    assert 0.2 < mean_return("roles", constant(0, 1)) < 0.8
+    assert mean_return("roles", constant(1, 1)) == 0
 
 
 def test_coordination_needs_the_agents_numbers():

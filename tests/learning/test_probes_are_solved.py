@@ -8,13 +8,15 @@ from grasp import critic as critics
 from grasp import normalise
 from grasp.config import configure
 from grasp.envs import probes
-from grasp.hyper import PRESETS
+from grasp.hyper import ALGORITHMS, Happo, Mappo, Qmix
 from grasp.training import build
 
-SMALL = {
-    "num_envs": 16, "rollout": 20, "chunk": 10, "epochs": 5, "hidden": 16, "lr": 3e-3, "critic_lr": 3e-3,
-    "gamma": probes.DISCOUNT, "eval_episodes": 32,
-}  # fmt: skip
+SMALL = {"num_envs": 16, "rollout": 20, "hidden": 16, "lr": 3e-3, "gamma": probes.DISCOUNT, "eval_episodes": 32}
+FAMILY = {
+    Mappo: {"chunk": 10, "epochs": 5, "critic_lr": 3e-3},
+    Happo: {"chunk": 10, "epochs": 5, "critic_lr": 3e-3},
+    Qmix: {"buffer": 1000, "interval": 4, "target_interval": 50, "anneal": 10_000},
+}
 ITERATIONS = 100
 
 pytestmark = pytest.mark.learning
@@ -23,7 +25,8 @@ pytestmark = pytest.mark.learning
 def trained(algo, probe, **options):
     """The state after training, and a scorer of greedy episodes."""
     steps = ITERATIONS * SMALL["num_envs"] * SMALL["rollout"]
-    config = configure(algo, f"probe/{probe}", {"steps": steps, **SMALL, **options})
+    own = FAMILY[type(ALGORITHMS[algo])]
+    config = configure(algo, f"probe/{probe}", {"steps": steps, **SMALL, **own, **options})
     programs = build(config, 1)
     run = programs.begin([0])
     for _ in range(config.iterations):
@@ -31,8 +34,17 @@ def trained(algo, probe, **options):
     return config, programs, jax.tree.map(lambda x: x[0], run.state)
 
 
-@pytest.mark.parametrize("algo", PRESETS)
-@pytest.mark.parametrize("probe", probes.SOLVED)
+# A monotone mixer cannot represent `coordination`, which pays for choosing differently whoever chooses what: there the
+# Q-learners may or may not find a way out, by the seed (docs/algorithms/qmix.md). They have to solve `roles`.
+ASKED = [
+    (probe, algo)
+    for probe in probes.SOLVED
+    for algo, hyper in ALGORITHMS.items()
+    if probe != "coordination" or not isinstance(hyper, Qmix)
+]
+
+
+@pytest.mark.parametrize(("probe", "algo"), ASKED)
 def test_the_policy_solves_it(probe, algo):
     _, programs, state = trained(algo, probe)
     batched = jax.tree.map(lambda x: x[None], state)

@@ -1,4 +1,4 @@
-"""The registry: from an algorithm's options to its functions. Names are in `grasp.hyper.PRESETS`."""
+"""The registry: from an algorithm's options to its functions. Names are in `grasp.hyper.ALGORITHMS`."""
 
 from grasp.algos import happo, mappo, qmix
 from grasp.config import Config

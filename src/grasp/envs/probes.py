@@ -17,8 +17,8 @@ from grasp.types import Env, EnvSpec, Key, Observation, Step
 DISCOUNT = 0.99
 """The discount that `VALUES` assumes."""
 
-SOLVED: dict[str, float] = {"action": 0.95, "memory": 0.95, "mask_death": 0.95, "coordination": 0.95}
-"""The greedy return from which on a probe counts as solved; the optimum is 1 in each."""
+SOLVED: dict[str, float] = dict.fromkeys(("action", "memory", "mask_death", "roles", "coordination"), 0.95)
+"""The greedy return that counts as solved; the optimum is 1 in each."""
 
 VALUES: dict[str, dict[tuple[float, ...], float]] = {
     "value": {(1.0,): 1.0},
@@ -30,7 +30,7 @@ VALUES: dict[str, dict[tuple[float, ...], float]] = {
         for at in range(4)
     },
 }
-"""The true value of each state a probe can be in, by the state vector."""
+"""The true value of each state, by the state vector."""
 
 
 class Scene(NamedTuple):
@@ -52,8 +52,7 @@ class _Rules(NamedTuple):
     """From the scene before the step."""
     ended: Callable[[Scene], Bool[Array, ""]]
     """Whether the task has ended, from the scene after the step."""
-    draws: int = 1
-    """The number of equally likely beginnings."""
+    draws: int = 1  # equally likely beginnings
     avail: Callable[[Scene], Bool[Array, "N a"]] | None = None
     alive: Callable[[Scene], Bool[Array, " N"]] | None = None
 
@@ -252,6 +251,11 @@ def _mask_death() -> _Rules:
     )
 
 
+def _roles() -> _Rules:
+    """As `coordination`, but only (0, 0) pays under cue 0, (0, 1) under cue 1: what a monotone mixer can represent."""
+    return _coordination()._replace(reward=lambda scene, action: (action == jnp.arange(2) * scene.draw).all())
+
+
 def _coordination() -> _Rules:
     """One step that pays 1 if both agents choose alike under cue 0, and if they choose differently under cue 1.
 
@@ -291,5 +295,6 @@ _PROBES = {
     "truncation": _truncation,
     "memory": _memory,
     "mask_death": _mask_death,
+    "roles": _roles,
     "coordination": _coordination,
 }
