@@ -138,10 +138,10 @@ def group(key: Key, num_agents: int) -> Bool[Array, " N"]:
 
 
 def encodings(num_steps: int, num_agents: int, embed: int, mode: Mode) -> Float[Array, "T N 2 e"]:
-    """The fixed encoding of every token's place; steps and agents count from 1, and both tokens of a pair share it.
+    """The fixed encoding of every token's place; steps and agents count from 1, and the tokens of a pair share it.
 
     So a masked agent's two tokens of a step are the same to the decoder, and only the heads tell them apart. In mode
-    "released" the half-way point falls inside a step when T is odd, and masked agents of the first half are all alike.
+    "released" masked agents of the first half are all alike, and where T N is odd its end splits a pair.
     """
     shape = (num_steps, num_agents, 2)
     width = embed // 2 if mode == "paper" else embed
