@@ -24,9 +24,9 @@ demo: setup
 	$(BIN)/grasp compare demo/grasp-mappo demo/mappo --out demo
 	@echo "the plot: demo/curves.png, the table: demo/table.md"
 
-# The evidence in results/: about an hour on two cores. Runs land in runs/results, only summaries in results/.
+# The evidence in results/: some hours on two cores. Runs land in runs/results, only summaries in results/.
 SPREAD := mpe/simple_spread --steps 1000000 --seeds 5 --lr 1e-3 --critic_lr 1e-3
-MARINES := smax/3m --steps 4000000 --seeds 5 --num_envs 128 --epochs 4 --minibatches 4 --lr 2e-3 --critic_lr 2e-3
+MARINES := smax/3m --steps 6000000 --decay 6000000 --seeds 5 --hidden 128 --num_envs 128 --epochs 8 --minibatches 4 --lr 1e-3 --critic_lr 1e-3
 results: setup
 	for algo in mappo grasp-mappo; do \
 	  $(BIN)/grasp train $$algo $(SPREAD) --out runs/results/simple_spread/$$algo && \

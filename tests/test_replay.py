@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grasp import replay, rollout
+from grasp import replay, rollout, segments
 from grasp.replay import Episodes, Replay
 from grasp.types import Algorithm, Decision, Env, EnvSpec, Observation, Step, Trajectory
 
@@ -307,3 +307,23 @@ def test_the_collector_s_episodes_end_with_their_true_last_observation_not_with_
         np.testing.assert_array_equal(found.obs[i, : length + 1, 1], found.state[i, : length + 1])
         np.testing.assert_array_equal(found.reward[i, :length], number + 0.5 * np.arange(1, length + 1))
     assert not found.terminated.all()
+
+
+def test_a_sample_holds_zeros_beyond_an_episode_s_end_whatever_the_slot_held():
+    memory, _ = filled(LENGTHS["all_kinds"], 20, capacity=16, seed=5)
+    memory = jax.device_get(memory)
+    real = segments.masks(memory.slots.length, memory.slots.reward.shape[1])
+    poisoned = {
+        name: np.where(real[name].reshape(*real[name].shape, *[1] * (x.ndim - 2)), x, np.nan)
+        for name, x in memory.slots._asdict().items()
+        if name in ("obs", "state", "reward")
+    }
+    clean, found = (
+        jax.device_get(sample(m, jax.random.key(3), 8))
+        for m in (memory, memory._replace(slots=memory.slots._replace(**poisoned)))
+    )
+    for name in ("obs", "state", "reward"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(clean, name))
+        mask = segments.masks(found.length, memory.slots.reward.shape[1])[name]
+        assert not getattr(found, name)[~mask].any()
+        assert (~mask).any()

@@ -33,7 +33,7 @@ class Replay(NamedTuple):
     """The finished episodes and the running ones."""
 
     slots: Episodes
-    """capacity + B of them. Beyond an episode's length a slot holds what was there before: mask it."""
+    """capacity + B of them. Beyond an episode's length a slot holds what was there before."""
     ring: Int[Array, " C"]
     """Where episode n is: `ring[n % C]`."""
     running: Int[Array, " B"]
@@ -110,11 +110,28 @@ def _write(
 
 
 def sample(replay: Replay, key: Key, number: int) -> Episodes:
-    """Finished episodes, uniformly and without repetition; there must be at least `number` of them."""
+    """Finished episodes, uniformly and without repetition; there must be at least `number` of them.
+
+    Beyond their ends they hold zeros, whatever was in the slots before: a mask does not undo what is not finite.
+    """
     capacity = replay.ring.shape[0]
     lottery = jnp.where(jnp.arange(capacity) < replay.finished, jax.random.uniform(key, (capacity,)), -1.0)
     chosen = replay.ring[jax.lax.top_k(lottery, number)[1]]
-    return jax.tree.map(lambda x: x[chosen], replay.slots)
+    return ended(jax.tree.map(lambda x: x[chosen], replay.slots))
+
+
+def ended(episodes: Episodes) -> Episodes:
+    """The episodes with zeros beyond their ends."""
+    time = jnp.arange(episodes.obs.shape[1])[None]
+    seen, done = time <= episodes.length[:, None], time[:, :-1] < episodes.length[:, None]
+
+    def keep(real: Array, x: Array) -> Array:
+        return jnp.where(real.reshape(*real.shape, *[1] * (x.ndim - 2)), x, jnp.zeros((), x.dtype))
+
+    return episodes._replace(
+        **{name: keep(seen, getattr(episodes, name)) for name in ("obs", "state", "avail")},
+        **{name: keep(done, getattr(episodes, name)) for name in ("action", "reward")},
+    )
 
 
 class Tail(NamedTuple):

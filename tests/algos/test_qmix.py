@@ -331,6 +331,22 @@ def test_tiles_do_not_change_the_gradient(monkeypatch):
     assert distance(given.metrics, metrics) < 1e-5
 
 
+@pytest.mark.parametrize("longest", range(1, SPEC.horizon + 1))
+def test_a_batch_of_short_episodes_cut_to_its_length_has_the_loops_loss_and_gradient(longest):
+    given = case("hybrid")
+    batch = given.batch._replace(length=np.minimum(given.batch.length, longest).astype(np.int32))
+    found, metrics = gradient(given.hyper)(given.online, given.target, batch)
+    online, target, each = in_loops(given.online, "hybrid"), in_loops(given.target, "hybrid"), apart(batch)
+    goal = [goals(given.hyper, online, target, ep) for ep in each]
+    assert metrics["loss"] == pytest.approx(loss(online, each, goal), rel=1e-5)
+    weight = found.agent.backbone["encoder"]["weight"][1]
+    direction = np.random.default_rng(longest).normal(size=weight.shape)
+    keys = jax.tree_util
+    path = (*map(keys.SequenceKey, (0, 1, 0)), *map(keys.DictKey, ("encoder", "weight")))
+    expected = -slope(lambda params: loss(params, each, goal), online, path, direction)
+    assert np.vdot(weight, direction) == pytest.approx(expected, rel=1e-3, abs=1e-4)
+
+
 @pytest.mark.parametrize("operator", ["none", "min_norm"])
 def test_D1_what_stands_behind_an_episode_s_end_changes_nothing_at_all(operator):
     given = case("hybrid")
@@ -967,3 +983,21 @@ def test_a_fresh_state_has_equal_targets_equal_heads_and_no_memory():
     for leaf in jax.tree.leaves(state.agent.head):
         assert (leaf[0] == leaf[1]).all()
     assert norm(qmix.make(LEARN, LONG).memory(4)) == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_step_is_frozen_also_where_the_gradients_cancel_only_up_to_rounding(seed):
+    g = np.random.default_rng(seed).normal(size=(2, 4))
+    found = realigned(np.stack([g[0], g[1], -0.3 * g[0] - 0.9 * g[1]]), "min_norm")
+    assert norm(found.gradient.head) == 0
+    assert found.diagnostics["frozen_steps"] == 1
+
+
+def test_a_frozen_backbone_is_counted_while_the_heads_move():
+    hyper = replace(SMALL, operator="min_norm", scope="both")
+    g = Actor({"weight": np.float32([[1, 2], [-1, -2]])}, {"weight": np.float32([[1, 0], [0, 1]])})
+    actor = Actor({"weight": np.zeros(2, np.float32)}, {"weight": np.zeros((2, 2), np.float32)})
+    found = off_policy(hyper)(actor, g, jax.random.key(0))
+    assert norm(found.gradient.backbone) == 0
+    assert norm(found.gradient.head) > 0
+    assert found.diagnostics["frozen_steps"] == 1

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from grasp import actor as actors
@@ -100,7 +101,7 @@ def off_policy(hyper: Qmix, actor: Actor, gradient: Actor, key: Key) -> Realigne
     """
     chosen = {name: getattr(gradient, name) for group in groups(hyper) for name in group}
     consensus = solve(hyper, actor, chosen, key)
-    factors, clipped = off_policy_factors(hyper, chosen, consensus.u)
+    factors, clipped, frozen = off_policy_factors(hyper, chosen, consensus.u)
     on_gradient, ones = hyper.gamma_on == "gradient", jnp.ones(consensus.diagnostics["norms"].shape)
     moved, factor = gradient._asdict(), {}
     for name, part, is_own in named(hyper, actor):
@@ -113,7 +114,6 @@ def off_policy(hyper: Qmix, actor: Actor, gradient: Actor, key: Key) -> Realigne
             moved[name] = each if is_own else jax.tree.map(lambda v: v.sum(0), each)
         factor[name] = jax.tree.map(lambda x, f=Gamma, own=is_own: agentwise(f, x) if own else f.mean(), part)
     status = consensus.diagnostics.pop("qp_status")
-    frozen = (consensus.diagnostics["u_norm"] == 0) & (consensus.diagnostics["norms"].max() > 0)
     counts = {
         "frozen_steps": frozen.astype(jnp.float32),
         "clipped_factors": clipped,
@@ -125,16 +125,18 @@ def off_policy(hyper: Qmix, actor: Actor, gradient: Actor, key: Key) -> Realigne
 
 def off_policy_factors(
     hyper: Qmix, gradients: dict[str, PyTree], u: Actor
-) -> tuple[dict[str, Float[Array, " N"]], Float[Array, ""]]:
-    """Γ of every part in scope, one for each of its group; and how many had to be clipped to [0, 1]."""
-    factors, clipped = {}, jnp.zeros(())
+) -> tuple[dict[str, Float[Array, " N"]], Float[Array, ""], Bool[Array, ""]]:
+    """Γ of every part in scope, one for each of its group; how many had to be clipped to [0, 1]; and whether some group
+    stands still, because its u* is 0, while it has a gradient."""
+    factors, clipped, frozen = {}, jnp.zeros(()), jnp.array(False)
     for group in groups(hyper):
-        parts = {name: gradients[name] for name in group}
-        raw = consensus_library.off_policy_factors(parts, {name: getattr(u, name) for name in group})
+        parts, direction = {name: gradients[name] for name in group}, {name: getattr(u, name) for name in group}
+        raw = consensus_library.off_policy_factors(parts, direction)
         kept = raw if hyper.operator == "min_norm" else jnp.clip(raw, 0.0, 1.0)
         factors |= dict.fromkeys(group, kept)
         clipped += (kept != raw).sum()
-    return factors, clipped
+        frozen |= (optax.tree.norm(direction) == 0) & (optax.tree.norm(parts) > 0)
+    return factors, clipped, frozen
 
 
 def agentwise(values: Float[Array, " N"], like: Float[Array, "N ..."]) -> Float[Array, "N ..."]:
