@@ -16,6 +16,13 @@ jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parent.parent 
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def forget_programs():
+    """Compiled programs pile up to gigabytes over a whole run; the next module's are read from the cache on disk."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def x64():
     """64-bit arithmetic for one test; the library itself never switches it on."""

@@ -22,6 +22,13 @@ ITERATIONS = 100
 pytestmark = pytest.mark.learning
 
 
+@pytest.fixture(autouse=True)
+def forget_each_program():
+    """Every test compiles whole training programs, which none of the others uses."""
+    yield
+    jax.clear_caches()
+
+
 def trained(algo, probe, **options):
     """The state after training, and a scorer of greedy episodes."""
     steps = ITERATIONS * SMALL["num_envs"] * SMALL["rollout"]
