@@ -100,5 +100,11 @@ def test_a_preset_is_the_scenario_s_settings_and_given_options_win():
 def test_every_preset_is_a_possible_configuration(preset, algo):
     family = presets.FAMILIES[type(ALGORITHMS[algo])]
     for scenario, options in presets.PRESETS[preset][family].items():
-        made = config.configure(algo, f"smax/{scenario or '3m'}", {"preset": preset})
+        made = config.configure(algo, f"smax/{'3m' if scenario in ('', 'smax') else scenario}", {"preset": preset})
         assert made.hyper == replace(ALGORITHMS[algo], **options)
+
+
+def test_where_the_reference_has_no_settings_none_are_made_up():
+    with pytest.raises(GraspError, match="mappo has no tuned settings for matrix/climbing"):
+        config.configure("grasp-mappo", "matrix/climbing", {"preset": "tuned"})
+    assert config.configure("qmix", "smax/25m", {"preset": "tuned"}).hyper.batch == 128

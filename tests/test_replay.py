@@ -237,11 +237,10 @@ def test_replays_of_several_seeds_at_once_are_those_of_each_seed():
 
 
 @pytest.mark.parametrize("rollouts", [1, 4, 9])
-def test_a_replay_rebuilt_from_its_tail_and_its_finished_episodes_goes_on_as_if_never_taken_apart(rollouts):
+def test_a_replay_rebuilt_from_its_tail_and_its_segments_goes_on_as_if_never_taken_apart(rollouts, tmp_path):
     memory, stream = filled(LENGTHS["all_kinds"], rollouts, seed=8)
-    done = len(stream.finished)
-    newest = replay.numbered(memory, jnp.arange(max(0, done - WORST), done))
-    again = replay.rebuild(replay.tail(memory), newest, WORST)
+    segments.append(tmp_path, jax.tree.map(lambda x: x[None], memory), 0, len(stream.finished))
+    again = segments.restore(tmp_path, jax.device_get(replay.tail(memory)), WORST)
     assert_holds(again, stream)
     for _ in range(5):
         following = stream.rollout()

@@ -9,6 +9,7 @@ from test_resume import WAIT, lines_of, start, wait_for, workers_of
 
 import grasp
 from grasp import checkpoint, segments
+from grasp.launch import memory
 
 SIZES = {"num_envs": 4, "rollout": 20, "hidden": 8, "eval_episodes": 4, "final_episodes": 8, "seeds": 1,
          "steps": 80 * 60, "eval_interval": 80 * 7, "parallel": "processes"}  # fmt: skip
@@ -44,20 +45,65 @@ def test_a_killed_run_resumes_bit_for_bit(algo, tmp_path):
     assert bool(ends[0]) == ("buffer" in options)
 
 
-def test_a_lost_segment_is_one_sentence_and_nothing_is_touched(tmp_path):
-    options = SIZES | OWN["grasp-qmix"] | {"steps": 80 * 14, "parallel": "vmap"}
-    run = grasp.train("qmix", "probe/memory", out=tmp_path / "run", **options)
-    segments.stored(run.checkpoints(0))[-1].unlink()
+SHORT = SIZES | OWN["grasp-qmix"] | {"steps": 80 * 14, "parallel": "vmap"}
+
+
+def test_a_damaged_segment_is_named_and_the_checkpoint_before_it_used(tmp_path, capsys):
+    run = grasp.train("qmix", "probe/memory", out=tmp_path / "run", **SHORT)
+    expected = lines_of(run.path, 0)
+    newest = segments.stored(run.checkpoints(0))[-1]
+    newest.write_bytes(newest.read_bytes()[:-10])
+    run.policy(0).unlink()
+    journal = run.journal(0).read_bytes().splitlines(keepends=True)
+    run.journal(0).write_bytes(b"".join(journal[:-1]))
+    grasp.resume(run.path)
+    shown = capsys.readouterr().out.replace("\n", "")
+    assert newest.name in shown
+    assert "using the one before it" in shown
+    assert lines_of(run.path, 0) == expected
+
+
+def test_where_all_segments_are_lost_one_sentence_says_so_and_nothing_is_touched(tmp_path):
+    run = grasp.train("qmix", "probe/memory", out=tmp_path / "run", **SHORT)
+    for path in segments.stored(run.checkpoints(0)):
+        path.unlink()
     before = run.journal(0).read_bytes()
-    with pytest.raises(grasp.GraspError, match=r"lacks some of the episodes .* restore it, or train anew"):
+    with pytest.raises(grasp.GraspError, match=r"lacks some of the episodes .* no other checkpoint is left"):
         grasp.resume(run.path, steps=80 * 28)
     assert run.journal(0).read_bytes() == before
 
 
+def test_a_run_begun_again_does_not_find_the_episodes_of_the_last_one(tmp_path):
+    run = grasp.train("qmix", "probe/memory", out=tmp_path / "run", **SHORT)
+    expected = lines_of(run.path, 0)
+    for path in checkpoint.stored(run.checkpoints(0)):
+        path.unlink()
+    run.journal(0).write_bytes(b"")
+    scrap = run.checkpoints(0) / f".{segments.path_of(run.checkpoints(0), 0, 9).name}.123"
+    scrap.write_bytes(b"half")
+    grasp.resume(run.path)
+    assert not scrap.exists()
+    assert lines_of(run.path, 0) == expected
+
+
+def test_a_replay_that_does_not_fit_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    for free, words in ((20_000_000, "give at most --buffer 744"), (200_000, "give a smaller --buffer")):
+        monkeypatch.setattr(memory, "available", lambda free=free: free)
+        with pytest.raises(grasp.GraspError, match=rf"the replay does not fit: .* 1 seed at once, .*{words}"):
+            grasp.train("qmix", "mpe/simple_spread", out=tmp_path / "run", **SHORT | {"buffer": 100_000})
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_loaded_team_explores_as_it_did_when_it_was_stored(tmp_path):
+    run = grasp.train("qmix", "probe/action", out=tmp_path / "run", **SHORT | {"epsilon": 0.0, "anneal": 1})
+    team = grasp.load(run.path)
+    actions = [team.act(np.ones((2, 1)), greedy=False).tolist() for _ in range(30)]
+    assert all(action == actions[0] for action in actions)
+
+
 def test_a_checkpoint_of_a_q_learner_holds_no_finished_episode(tmp_path):
-    options = SIZES | OWN["grasp-qmix"] | {"steps": 80 * 14, "parallel": "vmap"}
     sizes = []
     for buffer in (100, 1000):
-        run = grasp.train("qmix", "probe/memory", out=tmp_path / str(buffer), **options | {"buffer": buffer})
+        run = grasp.train("qmix", "probe/memory", out=tmp_path / str(buffer), **SHORT | {"buffer": buffer})
         sizes.append(checkpoint.stored(run.checkpoints(0))[-1].stat().st_size)
     assert sizes[0] == sizes[1]

@@ -39,7 +39,7 @@ def train(
     made, algorithm = build(config)
     if tensorboard:
         require_tensorboard()
-    words = check_replay(config, made.spec, algorithm.replays) if algorithm.replays else ""
+    words = check_replay(config, made.spec, algorithm.replays, config.seeds) if algorithm.replays else ""
     run = runs.create(Path(out) if out else runs.default_path(config), config, made.spec)
     return carry_on(run, tensorboard, console, words)
 
@@ -49,12 +49,13 @@ def resume(
 ) -> Run:
     """Continue a stopped or killed run exactly where its last checkpoint stands; `steps` makes it longer."""
     run = runs.find(path)
-    if steps is not None:
-        run = runs.extend(run, steps)
-    elif all(is_finished(run, seed) for seed in run.seeds):
+    left = len(run.seeds) if steps is not None else sum(not is_finished(run, seed) for seed in run.seeds)
+    if not left:
         raise GraspError(f"{path} is finished; train longer with: grasp resume {path} --steps {2 * run.config.steps}")
     made, algorithm = build(run.config)
-    words = check_replay(run.config, made.spec, algorithm.replays) if algorithm.replays else ""
+    words = check_replay(run.config, made.spec, algorithm.replays, left) if algorithm.replays else ""
+    if steps is not None:
+        run = runs.extend(run, steps)
     return carry_on(run, tensorboard, console, words)
 
 

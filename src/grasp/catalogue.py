@@ -54,5 +54,10 @@ def show(console: Console) -> None:
         for family, scenarios in families.items():
             for scenario, options in scenarios.items():
                 words = ", ".join(f"{name} {value}" for name, value in options.items())
-                settings.add_row(preset, family, scenario or "any other", words or "the defaults")
+                settings.add_row(
+                    preset,
+                    family,
+                    "any" if not scenario else "other smax" if scenario == "smax" else scenario,
+                    words or "the defaults",
+                )
     console.print(algorithms, environments, operators, settings)

@@ -158,7 +158,8 @@ def _validate_batch(h: Mappo, steps: int) -> None:
     )
     _require(
         h.decay == 0 or h.decay >= steps,
-        f"decay {h.decay} ends before steps {steps} and nothing would be learned after it; give at least {steps}",
+        f"decay {h.decay} ends before steps {steps} and nothing would be learned after it; train with a decay of at "
+        f"least {steps}",
     )
 
 

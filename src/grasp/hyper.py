@@ -65,6 +65,7 @@ class Happo(Mappo):
 
     sharing: Literal["separate"] = option("separate", "agents take turns, so each has an actor of its own")
     denominator: Literal["agent"] = option("agent", "losses are averaged over each agent's own live steps")
+    scope: Literal["both"] = option("both", "the consensus covers the whole actor")
     refresh: Literal["iteration"] = option("iteration", "the consensus is computed once, before the first turn")
 
 

@@ -1,14 +1,16 @@
 """Settings by name: the paper's, and those of the reference repositories for a scenario.
 
 `grasp train ALGO ENV --preset tuned` starts from these instead of the defaults; options given by hand win. A scenario
-is the part of the environment's name after the slash; "" holds for all that have no row. Rollouts are whole chunks
-of 10 steps (on-policy's 25 of simple_spread become 30). What a reference has and we have not (deeper or
-feed-forward networks, stacked frames, agent-specific states) is said on the algorithm's page.
+is the part of the environment's name after the slash; "smax" holds for that family's others, "" for everything else.
+Rollouts are whole chunks of 10 steps (on-policy's 25 of simple_spread become 30). What a reference has and we have not
+(deeper or feed-forward networks, stacked frames, agent-specific states, on-policy's logit gain of 1 on MMM2 and tanh on
+simple_spread) is not set.
 """
 
 from typing import Any
 
 from grasp.hyper import Happo, Hyper, Mappo, Qmix
+from grasp.types import GraspError
 
 Settings = dict[str, dict[str, Any]]
 """Options by scenario."""
@@ -26,7 +28,7 @@ PRESETS: dict[str, dict[str, Settings]] = {
     },
     "tuned": {
         "mappo": {
-            "": ONPOLICY,
+            "smax": ONPOLICY,
             "5m_vs_6m": ONPOLICY | {"epochs": 10, "clip": 0.05},
             "8m_vs_9m": ONPOLICY | {"clip": 0.05},
             "10m_vs_11m": ONPOLICY | {"epochs": 10},
@@ -37,10 +39,13 @@ PRESETS: dict[str, dict[str, Settings]] = {
             "3s5z_vs_3s6z": ONPOLICY | {"epochs": 5},
             "6h_vs_8z": ONPOLICY | {"epochs": 5},
             "3s_vs_5z": ONPOLICY | {"clip": 0.05},
+            "smacv2_5_units": ONPOLICY | {"epochs": 5},
+            "smacv2_10_units": ONPOLICY | {"epochs": 5},
+            "smacv2_20_units": ONPOLICY | {"epochs": 5},
             "simple_spread": {"num_envs": 128, "rollout": 30, "epochs": 10, "lr": 7e-4, "critic_lr": 7e-4},
         },
         "happo": {
-            "": HARL | {"gamma": 0.99, "clip": 0.2},
+            "smax": {"num_envs": 20, "rollout": 200, "epochs": 5, "hidden": 128},
             "5m_vs_6m": HARL,
             "8m_vs_9m": HARL,
             "27m_vs_30m": HARL,
@@ -49,10 +54,10 @@ PRESETS: dict[str, dict[str, Settings]] = {
             "6h_vs_8z": HARL | {"epochs": 10, "minibatches": 2},
             "smacv2_5_units": HARL | {"gamma": 0.99},
             "smacv2_10_units": HARL | {"gamma": 0.99},
-            "simple_spread": {"num_envs": 20, "rollout": 200, "epochs": 5},
+            "simple_spread": {"num_envs": 20, "rollout": 200, "epochs": 5, "hidden": 128},
         },
         "qmix": {
-            "": PYMARL,
+            "smax": PYMARL,
             "3s5z_vs_3s6z": PYMARL | {"hidden": 256, "mixer_embed": 64, "mixer_hidden": 256},
             "6h_vs_8z": PYMARL | {"td_lambda": 0.3, "anneal": 500_000},
             "smacv2_5_units": PYMARL | {"td_lambda": 0.4},
@@ -66,5 +71,12 @@ FAMILIES: dict[type, str] = {Mappo: "mappo", Happo: "happo", Qmix: "qmix"}
 
 def settings(preset: str, hyper: Hyper, env: str) -> dict[str, Any]:
     """The options a preset sets for an algorithm in an environment."""
-    rows = PRESETS.get(preset, {}).get(FAMILIES[type(hyper)], {"": {}})
-    return rows.get(env.partition("/")[2], rows[""])
+    if preset == "default":
+        return {}
+    algo = FAMILIES[type(hyper)]
+    rows = PRESETS[preset][algo]
+    family, _, scenario = env.partition("/")
+    for name in (scenario, family, ""):
+        if name in rows:
+            return rows[name]
+    raise GraspError(f"{algo} has no {preset} settings for {env}; leave --preset out, or see `grasp list`")

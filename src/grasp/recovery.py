@@ -14,6 +14,10 @@ Reporter = Callable[[dict[str, Any]], None]
 """Told of every line as it is written to the journal, and of notices: `{"kind": "notice", "seed": …, "text": …}`."""
 
 
+Check = Callable[[int, PyTree], None]
+"""(seed, tree) -> Damaged, where a checkpoint is whole but something it stands on is not."""
+
+
 class SeedKeys(NamedTuple):
     """Every random number of a seed comes from one of these, so that no two uses share any."""
 
@@ -33,13 +37,13 @@ def acting(algorithm: Algorithm, state: PyTree) -> dict[str, PyTree]:
 
 
 def newest_common(
-    run: Run, seeds: list[int], like: PyTree, report: Reporter
+    run: Run, seeds: list[int], like: PyTree, check: Check, report: Reporter
 ) -> list[tuple[PyTree, dict[str, str]]] | None:
     """The newest checkpoint that all seeds have whole, for each of them; None where they have not begun.
 
     Newer ones are removed: the journal is about to be cut back to the chosen one.
     """
-    found = [whole_checkpoints(run, seed, like, report) for seed in seeds]
+    found = [whole_checkpoints(run, seed, like, check, report) for seed in seeds]
     common = set.intersection(*(set(f) for f in found))
     if not common and all(not f or set(f) == {0} for f in found):
         return None  # stopped before every seed had written its first
@@ -55,12 +59,16 @@ def newest_common(
     return [f[chosen] for f in found]
 
 
-def whole_checkpoints(run: Run, seed: int, like: PyTree, report: Reporter) -> dict[int, tuple[PyTree, dict[str, str]]]:
+def whole_checkpoints(
+    run: Run, seed: int, like: PyTree, check: Check, report: Reporter
+) -> dict[int, tuple[PyTree, dict[str, str]]]:
     """A seed's trustworthy checkpoints by iteration. Damaged ones are named; if all are, nothing is touched."""
     whole, damages = {}, []
     for path in checkpoint.stored(run.checkpoints(seed)):
         try:
-            whole[checkpoint.number_of(path)] = checkpoint.load(path, like)
+            tree, words = checkpoint.load(path, like)
+            check(seed, tree)
+            whole[checkpoint.number_of(path)] = (tree, words)
         except checkpoint.Damaged as damage:
             damages.append(str(damage))
         except checkpoint.Misfit as misfit:

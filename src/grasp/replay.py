@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from grasp.types import EnvSpec, Key, Trajectory
@@ -149,20 +148,3 @@ def numbered(replay: Replay, numbers: Int[Array, " K"]) -> Episodes:
     """Finished episodes by their number; only the newest `capacity` are still there."""
     slots = replay.ring[numbers % replay.ring.shape[0]]
     return jax.tree.map(lambda x: x[slots], replay.slots)
-
-
-def rebuild(tail: Tail, episodes: Episodes, capacity: int) -> Replay:
-    """The replay again, from its tail and its finished episodes, of which `episodes` are the newest, oldest first.
-
-    Slots may be numbered otherwise than before, which nothing depends on. In numpy, which copies once.
-    """
-    held, num_envs = len(episodes.length), len(tail.running.length)
-    place = (int(tail.finished) - held + np.arange(held)) % capacity
-
-    def join(finished: Array | np.ndarray, running: Array | np.ndarray) -> Array:
-        slots = np.zeros((capacity + num_envs, *running.shape[1:]), running.dtype)
-        slots[place], slots[capacity:] = finished, running
-        return jnp.asarray(slots)
-
-    slots = jax.tree.map(join, episodes, tail.running)
-    return Replay(slots, jnp.arange(capacity), capacity + jnp.arange(num_envs), jnp.asarray(tail.finished))

@@ -139,7 +139,7 @@ def writing(run: Run, seed: int) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise GraspError(f"{folder} is being written by another process; wait for it or stop it first") from None
-        for scrap in folder.glob("*/.step-*"):  # what a killed process was in the middle of writing
+        for scrap in folder.glob("*/.*.safetensors.*"):  # what a killed process was in the middle of writing
             scrap.unlink(missing_ok=True)
         yield
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from grasp import checkpoint
-from grasp.replay import Episodes, Replay, Tail, numbered, rebuild
+from grasp.replay import Episodes, Replay, Tail, numbered
 from grasp.types import PyTree
 
 BLOCK = 32
@@ -48,9 +48,9 @@ def append(folder: Path, replay: Replay, place: int, finished: int) -> None:
     for start in range(first, finished, BLOCK):
         numbers = jnp.asarray(np.minimum(start + np.arange(BLOCK), finished - 1))
         block = jax.device_get(_fetch(replay, jnp.asarray(place), numbers))
-        blocks.append(jax.tree.map(lambda x, n=finished - start: x[:n], block))
+        blocks.append(packed(jax.tree.map(lambda x, n=finished - start: x[:n], block)))
     episodes = jax.tree.map(lambda *x: np.concatenate(x), *blocks)
-    checkpoint.save(path_of(folder, first, finished), packed(episodes), {})
+    checkpoint.save(path_of(folder, first, finished), episodes, {})
 
 
 def masks(length: np.ndarray, horizon: int) -> dict[str, np.ndarray]:
@@ -66,49 +66,67 @@ def packed(episodes: Episodes) -> Episodes:
     return episodes._replace(**{name: getattr(episodes, name)[mask] for name, mask in real.items()})
 
 
-def unpacked(steps: Episodes, like: Episodes) -> Episodes:
-    """Episodes of the full length again, with zeros where nothing was played."""
-    found = {}
-    for name, mask in masks(np.asarray(steps.length), like.reward.shape[1]).items():
-        found[name] = np.zeros((*mask.shape, *getattr(like, name).shape[2:]), getattr(like, name).dtype)
-        found[name][mask] = getattr(steps, name)
-    return steps._replace(**found)
+def needed(folder: Path, finished: int, capacity: int) -> list[Path]:
+    """The segments that hold a replay's finished episodes; Damaged where some are missing."""
+    oldest = max(0, finished - capacity)
+    paths = [path for path in stored(folder) if span_of(path)[0] < finished and span_of(path)[1] > oldest]
+    place = oldest
+    for first, end in map(span_of, paths):
+        if first > place:
+            break
+        place = end
+    if place != finished:
+        raise checkpoint.Damaged(f"{folder} lacks some of the episodes {oldest} to {finished - 1}")
+    return paths
+
+
+def verify(folder: Path, finished: int, capacity: int) -> None:
+    """Damaged where an episode that is still in the replay cannot be read."""
+    for path in needed(folder, finished, capacity):
+        checkpoint.read(path)
 
 
 def restore(folder: Path, tail: Tail, capacity: int) -> Replay:
     """The replay of a checkpoint, from its tail and the segments; later segments are removed.
 
-    Damaged where an episode that is still in the replay cannot be read.
+    Slots may be numbered otherwise than before, which nothing depends on. One segment at a time is unpacked, straight
+    into its slots: a replay may fill the memory.
     """
     finished = int(tail.finished)
-    needed = max(0, finished - capacity)
-    parts = []
+    discard(folder, finished)
+    num_envs = len(tail.running.length)
+
+    def room(running: PyTree) -> np.ndarray:
+        slots = np.zeros((capacity + num_envs, *running.shape[1:]), running.dtype)
+        slots[capacity:] = running
+        return slots
+
+    slots = jax.tree.map(room, tail.running)
+    for path in needed(folder, finished, capacity):
+        numbers = np.arange(*span_of(path))
+        held = numbers >= finished - capacity
+        unpack(checkpoint.read(path)[0], slots, numbers[held] % capacity, held)
+    ring, running = jnp.arange(capacity), capacity + jnp.arange(num_envs)
+    return Replay(jax.tree.map(jnp.asarray, slots), ring, running, jnp.asarray(tail.finished))
+
+
+def unpack(arrays: dict[str, np.ndarray], slots: PyTree, rows: np.ndarray, held: np.ndarray) -> None:
+    """Write the episodes of a segment that are still held into their rows."""
+    real = masks(arrays[".length"], slots.reward.shape[1])
+    for name in Episodes._fields:
+        target, values = getattr(slots, name), arrays[f".{name}"]
+        if name in real:
+            whole = np.zeros((*real[name].shape, *target.shape[2:]), target.dtype)
+            whole[real[name]] = values
+            values = whole
+        target[rows] = values[held]
+
+
+def discard(folder: Path, finished: int) -> None:
+    """Remove the segments of episodes that have not finished yet: a run is about to finish them again."""
     for path in stored(folder):
-        first, end = span_of(path)
-        if first >= finished:
+        if span_of(path)[0] >= finished:
             path.unlink()
-        elif end > needed:
-            parts.append((first, end, load(path, tail.running)))
-    spans = [(first, end) for first, end, _ in parts]
-    if finished and not _covers(spans, needed, finished):
-        raise checkpoint.Damaged(f"{folder} lacks some of the episodes {needed} to {finished - 1}")
-    nothing = jax.tree.map(lambda x: np.asarray(x)[:0], tail.running)
-    episodes = jax.tree.map(lambda *x: np.concatenate(x), nothing, *(part for _, _, part in parts))
-    newest = jax.tree.map(lambda x: x[len(x) - (finished - needed) :], episodes)
-    return rebuild(tail, newest, capacity)
-
-
-def _covers(spans: list[tuple[int, int]], needed: int, finished: int) -> bool:
-    """Whether the spans follow each other from `needed`, or before it, to `finished`."""
-    starts = [needed, *(end for _, end in spans)]
-    joined = all(first == start for (first, _), start in zip(spans[1:], starts[1:], strict=False))
-    return bool(spans) and spans[0][0] <= needed and joined and spans[-1][1] == finished
-
-
-def load(path: Path, like: Episodes) -> Episodes:
-    """One segment's episodes; Damaged where it cannot be trusted."""
-    arrays: dict[str, PyTree] = checkpoint.read(path)[0]
-    return unpacked(Episodes(*(arrays[f".{name}"] for name in Episodes._fields)), like)
 
 
 def prune(folder: Path, oldest: int) -> None:

@@ -111,11 +111,14 @@ def restored(run: Run, seed: int, algorithm: Algorithm, outlined: RunState) -> R
     """The whole state from a checkpoint's outline."""
     if not algorithm.replays:
         return outlined
-    try:
-        replay = segments.restore(run.checkpoints(seed), outlined.state.replay, algorithm.replays)
-    except checkpoint.Damaged as damage:
-        raise GraspError(f"{damage}, without which seed {seed} cannot go on; restore it, or train anew") from None
+    replay = segments.restore(run.checkpoints(seed), outlined.state.replay, algorithm.replays)
     return outlined._replace(state=outlined.state._replace(replay=replay))
+
+
+def check(run: Run, seed: int, algorithm: Algorithm, outlined: RunState) -> None:
+    """Damaged where a checkpoint's replay could not be restored."""
+    if algorithm.replays:
+        segments.verify(run.checkpoints(seed), int(outlined.state.replay.finished), algorithm.replays)
 
 
 def evaluation_keys(seeds: list[int], iteration: int) -> Shaped[Array, " S"]:
@@ -131,12 +134,14 @@ def train(run: Run, seeds: list[int], report: Reporter) -> None:
         programs = build(run.config, len(seeds))
         algorithm = programs.algorithm
         like = jax.eval_shape(lambda: outline(algorithm, begin_seed(run.config, programs.env, algorithm, 0)))
-        found = recovery.newest_common(run, seeds, like, report)
+        found = recovery.newest_common(run, seeds, like, lambda seed, tree: check(run, seed, algorithm, tree), report)
         if found is None:
+            for seed in seeds:
+                segments.discard(run.checkpoints(seed), 0)
             state = programs.begin(seeds)
         else:
-            whole = [restored(run, seed, algorithm, tree) for seed, (tree, _) in zip(seeds, found, strict=True)]
-            state = gather(whole, algorithm)
+            outlines = zip(seeds, found, strict=True)
+            state = gather([restored(run, seed, algorithm, tree) for seed, (tree, _) in outlines], algorithm)
         journals = [
             Journal(run.journal(seed), 0 if found is None else int(found[place][1]["journal"]))
             for place, seed in enumerate(seeds)
@@ -202,7 +207,7 @@ class Session:
         began = time.monotonic()
         scores = jax.device_get(self.programs.score(state.state, evaluation_keys(self.seeds, iteration)))
         for place, seed in enumerate(self.seeds):
-            policy = acting(self.programs.algorithm, jax.tree.map(lambda x, p=place: x[p], state.state))
+            policy = jax.tree.map(lambda x, p=place: x[p], acting(self.programs.algorithm, state.state))
             name = checkpoint.name_of(iteration * self.config.steps_per_iteration)
             checkpoint.save(self.run.snapshots(seed) / name, policy, {"algo": self.config.algo, "env": self.config.env})
         self.write("evaluation", iteration, self.described(scores), time.monotonic() - began)
@@ -239,7 +244,7 @@ class Session:
     def conclude(self, state: RunState) -> None:
         """The absolute metric: the best snapshot of each seed, scored on many episodes, and kept as the policy."""
         began = time.monotonic()
-        like = acting(self.programs.algorithm, jax.tree.map(lambda x: x[0], state.state))
+        like = jax.tree.map(lambda x: x[0], acting(self.programs.algorithm, state.state))
         found = [recovery.best_snapshot(self.run, seed, like, self.report) for seed in self.seeds]
         policies, best = [policy for policy, _ in found], [line for _, line in found]
         scores = self.programs.score_best(

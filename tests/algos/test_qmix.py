@@ -907,7 +907,7 @@ def test_one_gradient_step_for_every_interval_of_episodes_and_none_before_a_batc
         assert (moved > 1e-5) == (steps > 0)
         assert np.isnan(found["loss"]) == (steps == 0)
         assert found["skipped_steps"] == 0
-    np.testing.assert_array_equal([m["stored"] for m in metrics], np.cumsum(ENDINGS))
+    np.testing.assert_array_equal([m["finished_episodes"] for m in metrics], np.cumsum(ENDINGS))
 
 
 def test_targets_are_copied_every_so_many_episodes_and_constant_in_between():

@@ -123,7 +123,7 @@ def climb(
         *after, stats = ascend(optimisers.actor, *jax.tree.map(lambda x: x[0], (actor, opt, gradient)))
         return jax.tree.map(lambda x: x[None], tuple(after)), policy.stats | stats
 
-    after, stats = jax.lax.scan(step, (actor, actor_opt), schedule[1])
+    after, stats = jax.lax.scan(step, (actor, actor_opt), schedule)
     lived = (mine.steps.alive > 0).any()
     return jax.tree.map(lambda new, old: jnp.where(lived, new, old), after, (actor, actor_opt)), stats
 
@@ -162,4 +162,4 @@ def judge(hyper: Happo, optimisers: Optimisers, state: State, batch: Batch, key:
         stats = {f"critic_{name}": value for name, value in stats.items()}
         return state._replace(critic=critic, critic_opt=critic_opt), value_stats | stats
 
-    return jax.lax.scan(step, state, onpolicy.shuffled(hyper, batch.steps.first.shape[1], key)[1])
+    return jax.lax.scan(step, state, onpolicy.shuffled(hyper, batch.steps.first.shape[1], key))

@@ -81,7 +81,7 @@ def learn(
         return (state, consensus), policy.stats | value_stats | actor_stats | critic_stats
 
     consensus = None if hyper.operator == "none" else no_consensus(hyper, state.actor, whole, consensus_key)
-    (state, consensus), stats = jax.lax.scan(step, (state, consensus), schedule)
+    (state, consensus), stats = jax.lax.scan(step, (state, consensus), (jnp.arange(len(schedule)), schedule))
     return state, onpolicy.summary(stats) | ({} if consensus is None else consensus.diagnostics)
 
 

@@ -103,13 +103,12 @@ def estimate(hyper: Mappo, state: State, trajectory: Trajectory) -> tuple[Float[
     return advantage, advantage + value
 
 
-def shuffled(hyper: Mappo, num_chunks: int, key: Key) -> tuple[Int[Array, " steps"], Int[Array, "steps C"]]:
+def shuffled(hyper: Mappo, num_chunks: int, key: Key) -> Int[Array, "steps C"]:
     """Which chunks each step of the iteration takes (Alg. 1 l. 16–17). One minibatch needs no shuffling."""
     order = jnp.tile(jnp.arange(num_chunks), (hyper.epochs, 1))
     if hyper.minibatches > 1:
         order = jax.random.permutation(key, order, axis=1, independent=True)
-    steps = hyper.epochs * hyper.minibatches
-    return jnp.arange(steps), order.reshape(steps, -1)
+    return order.reshape(hyper.epochs * hyper.minibatches, -1)
 
 
 def summary(stats: Metrics) -> Metrics:

@@ -83,7 +83,7 @@ def make(hyper: Qmix, spec: EnvSpec) -> Algorithm:
         memory=memory,
         act=partial(decide, hyper),
         update=partial(learn, hyper, optimiser),
-        acting=("agent",),
+        acting=("agent", "env_steps"),  # ε depends on the steps
         replays=hyper.buffer,
     )
 
@@ -139,7 +139,11 @@ def learn(
     light, total = jax.lax.fori_loop(0, due, step, (light, nothing))
     counts = {name: total.pop(name) for name in list(total) if name in COUNTED}
     means = jax.tree.map(lambda x: x / jnp.where(due > 0, due, jnp.nan), total)
-    run = {"epsilon": exploration(hyper, state.env_steps), "gradient_steps": due, "stored": episodes.finished}
+    run = {
+        "epsilon": exploration(hyper, state.env_steps),
+        "gradient_steps": due,
+        "finished_episodes": episodes.finished,
+    }
     return light._replace(replay=episodes), means | counts | run
 
 

@@ -113,13 +113,13 @@ def off_policy(hyper: Qmix, actor: Actor, gradient: Actor, key: Key) -> Realigne
             )
             moved[name] = each if is_own else jax.tree.map(lambda v: v.sum(0), each)
         factor[name] = jax.tree.map(lambda x, f=Gamma, own=is_own: agentwise(f, x) if own else f.mean(), part)
-    status = consensus.diagnostics.pop("qp_status")
+    statuses = [consensus.diagnostics.pop(n) for n in list(consensus.diagnostics) if n.endswith("qp_status")]
     counts = {
         "frozen_steps": frozen.astype(jnp.float32),
         "clipped_factors": clipped,
-        "uncertified_steps": (status > consensus_library.Status.ROUNDING).astype(jnp.float32),
+        "uncertified_steps": (jnp.stack(statuses).max() > consensus_library.Status.ROUNDING).astype(jnp.float32),
     }
-    factors = {"factors": next(iter(factors.values()))}
+    factors = {f"{g[0]}_factors" if place else "factors": factors[g[0]] for place, g in enumerate(groups(hyper))}
     return Realigned(Actor(**moved), None if on_gradient else Actor(**factor), consensus.diagnostics | factors | counts)
 
 
