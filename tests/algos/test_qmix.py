@@ -117,6 +117,18 @@ def fetched(function):
     return lambda *args: jax.device_get(compiled(*args))
 
 
+def uncut(function):
+    """The function without `at_its_length`, which compiles every gradient once for each width; it has tests of its
+    own."""
+
+    def call(*args):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(qmix, "at_its_length", lambda function, tile: function(tile))
+            return function(*args)
+
+    return call
+
+
 @cache
 def gradient(hyper):
     return fetched(partial(qmix.td_gradient, hyper))
@@ -124,7 +136,7 @@ def gradient(hyper):
 
 @cache
 def improve(hyper, optimiser):
-    return fetched(partial(qmix.improve, hyper, optimiser))
+    return uncut(fetched(partial(qmix.improve, hyper, optimiser)))
 
 
 @cache
@@ -888,7 +900,7 @@ def schedule():
     """The states before and after every rollout, and the metrics."""
     algorithm, state = qmix.make(LEARN, LONG), fresh()
     state = state._replace(agent=noised(state.agent, 1, 0.5), target=noised(state.target, 2, 0.5))
-    update = fetched(algorithm.update)
+    update = uncut(fetched(algorithm.update))
     states, found = [state], []
     for index, endings in enumerate(ENDINGS):
         state, metrics = update(states[-1], trajectory(index, endings), jax.random.key(index))
