@@ -108,3 +108,8 @@ def test_where_the_reference_has_no_settings_none_are_made_up():
     with pytest.raises(GraspError, match="mappo has no tuned settings for matrix/climbing"):
         config.configure("grasp-mappo", "matrix/climbing", {"preset": "tuned"})
     assert config.configure("qmix", "smax/25m", {"preset": "tuned"}).hyper.batch == 128
+
+
+def test_a_decay_that_ends_before_the_run_is_refused():
+    with pytest.raises(GraspError, match="decay 5000 ends before steps 10000"):
+        config.configure("mappo", "probe/value", {"steps": 10_000, "decay": 5000})

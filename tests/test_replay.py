@@ -311,7 +311,7 @@ def test_the_collector_s_episodes_end_with_their_true_last_observation_not_with_
 def test_a_sample_holds_zeros_beyond_an_episode_s_end_whatever_the_slot_held():
     memory, _ = filled(LENGTHS["all_kinds"], 20, capacity=16, seed=5)
     memory = jax.device_get(memory)
-    real = segments.masks(memory.slots.length, memory.slots.reward.shape[1])
+    real = replay.played(memory.slots.length, memory.slots.reward.shape[1])
     poisoned = {
         name: np.where(real[name].reshape(*real[name].shape, *[1] * (x.ndim - 2)), x, np.nan)
         for name, x in memory.slots._asdict().items()
@@ -323,6 +323,6 @@ def test_a_sample_holds_zeros_beyond_an_episode_s_end_whatever_the_slot_held():
     )
     for name in ("obs", "state", "reward"):
         np.testing.assert_array_equal(getattr(found, name), getattr(clean, name))
-        mask = segments.masks(found.length, memory.slots.reward.shape[1])[name]
+        mask = replay.played(found.length, memory.slots.reward.shape[1])[name]
         assert not getattr(found, name)[~mask].any()
         assert (~mask).any()

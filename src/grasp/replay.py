@@ -5,10 +5,11 @@ its running episode is written; when that ends, the slot joins the ring of finis
 over the slot of the oldest. Nothing is ever moved: a finished episode stays where it was written.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from grasp.types import EnvSpec, Key, Trajectory
@@ -26,6 +27,16 @@ class Episodes(NamedTuple):
     length: Int[Array, " E"]
     terminated: Bool[Array, " E"]
     """False where the time limit ended it: the state after its last step then has a value."""
+
+
+SEEN, DONE = ("obs", "state", "avail"), ("action", "reward")
+"""The fields with an entry a step: what is seen has one more than what is done."""
+
+
+def played(length: Int[Array | np.ndarray, " E"], horizon: int) -> dict[str, Any]:
+    """Which entries of those fields are within the episodes."""
+    time = np.arange(horizon + 1)[None]
+    return dict.fromkeys(SEEN, time <= length[:, None]) | dict.fromkeys(DONE, time[:, :-1] < length[:, None])
 
 
 class Replay(NamedTuple):
@@ -121,16 +132,12 @@ def sample(replay: Replay, key: Key, number: int) -> Episodes:
 
 def ended(episodes: Episodes) -> Episodes:
     """The episodes with zeros beyond their ends."""
-    time = jnp.arange(episodes.obs.shape[1])[None]
-    seen, done = time <= episodes.length[:, None], time[:, :-1] < episodes.length[:, None]
 
-    def keep(real: Array, x: Array) -> Array:
+    def keep(real: Array | np.ndarray, x: Array) -> Array:
         return jnp.where(real.reshape(*real.shape, *[1] * (x.ndim - 2)), x, jnp.zeros((), x.dtype))
 
-    return episodes._replace(
-        **{name: keep(seen, getattr(episodes, name)) for name in ("obs", "state", "avail")},
-        **{name: keep(done, getattr(episodes, name)) for name in ("action", "reward")},
-    )
+    real = played(episodes.length, episodes.reward.shape[1])
+    return episodes._replace(**{name: keep(mask, getattr(episodes, name)) for name, mask in real.items()})
 
 
 class Tail(NamedTuple):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from grasp import checkpoint
-from grasp.replay import Episodes, Replay, Tail, numbered
+from grasp.replay import Episodes, Replay, Tail, numbered, played
 from grasp.types import PyTree
 
 BLOCK = 32
@@ -53,16 +53,9 @@ def append(folder: Path, replay: Replay, place: int, finished: int) -> None:
     checkpoint.save(path_of(folder, first, finished), episodes, {})
 
 
-def masks(length: np.ndarray, horizon: int) -> dict[str, np.ndarray]:
-    """Which entries of an episode's arrays are real: what is seen has one more than what is done."""
-    time = np.arange(horizon + 1)[None]
-    seen, done = time <= length[:, None], time[:, :-1] < length[:, None]
-    return {"obs": seen, "state": seen, "avail": seen, "action": done, "reward": done}
-
-
 def packed(episodes: Episodes) -> Episodes:
     """Only the steps that were played, one after the other."""
-    real = masks(np.asarray(episodes.length), episodes.reward.shape[1])
+    real = played(np.asarray(episodes.length), episodes.reward.shape[1])
     return episodes._replace(**{name: getattr(episodes, name)[mask] for name, mask in real.items()})
 
 
@@ -112,7 +105,7 @@ def restore(folder: Path, tail: Tail, capacity: int) -> Replay:
 
 def unpack(arrays: dict[str, np.ndarray], slots: PyTree, rows: np.ndarray, held: np.ndarray) -> None:
     """Write the episodes of a segment that are still held into their rows."""
-    real = masks(arrays[".length"], slots.reward.shape[1])
+    real = played(arrays[".length"], slots.reward.shape[1])
     for name in Episodes._fields:
         target, values = getattr(slots, name), arrays[f".{name}"]
         if name in real:

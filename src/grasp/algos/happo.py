@@ -72,10 +72,9 @@ def learn(
     start = (state.actor, state.actor_opt, jnp.ones_like(trajectory.reward))
     (actor, actor_opt, compound), stats = jax.lax.scan(turn, start, (order, jax.random.split(turn_key, num_agents)))
     state, critic_stats = judge(hyper, optimisers, state, batch, critic_key)
-    metrics = onpolicy.summary(stats | critic_stats) | {"compound_ratio_max": compound.max()}
-    return state._replace(actor=actor, actor_opt=actor_opt), metrics | (
-        {} if consensus is None else consensus.diagnostics
-    )
+    found = {} if consensus is None else consensus.diagnostics
+    metrics = onpolicy.summary(stats | critic_stats) | {"compound_ratio_max": compound.max()} | found
+    return state._replace(actor=actor, actor_opt=actor_opt), metrics
 
 
 def prepare(hyper: Happo, state: State, trajectory: Trajectory) -> Batch:

@@ -202,8 +202,8 @@ def at_its_length(function: Callable[[Episodes], PyTree], tile: Episodes) -> PyT
     widths = sorted({-(-horizon // part) for part in (8, 4, 2, 1)})
 
     def narrow(width: int, tile: Episodes) -> PyTree:
-        seen = {name: getattr(tile, name)[:, : width + 1] for name in ("obs", "state", "avail")}
-        done = {name: getattr(tile, name)[:, :width] for name in ("action", "reward")}
+        seen = {name: getattr(tile, name)[:, : width + 1] for name in replay.SEEN}
+        done = {name: getattr(tile, name)[:, :width] for name in replay.DONE}
         return function(tile._replace(**seen, **done))
 
     enough = jnp.searchsorted(jnp.array(widths), tile.length.max())
