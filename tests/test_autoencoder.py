@@ -11,6 +11,7 @@ import optax
 import pytest
 
 from grasp import autoencoder as ae
+from grasp import transformer
 from grasp.types import GraspError
 
 MODES = ["paper", "released"]
@@ -163,7 +164,7 @@ def test_tiles_of_the_feed_forward_change_neither_value_nor_gradient():
 
     tiled, whole = (
         jax.jit(jax.value_and_grad(lambda p, x, f=f: (f(p, x) * weight).sum(), (0, 1)))(params, x)
-        for f in (lambda p, x: ae._feed(p, x, None), at_once)
+        for f in (lambda p, x: transformer._feed(p, x, None), at_once)
     )
     for a, b in zip(jax.tree.leaves(tiled), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
@@ -301,7 +302,8 @@ def test_the_loss_is_the_two_mean_squares_over_counted_tokens(mode):
     keep = jnp.array([[True, False, False], [False, True, True]])
     filled = jnp.array([[True] * 4, [True, True, False, False]])
     zeroed = jnp.where(filled[..., None, None], obs, 0.0), jnp.where(filled[..., None], action, 0.0)
-    obs_hat, action_hat = (np.asarray(hat) for hat in reconstruct(params, *zeroed, keep, mode))
+    known = jnp.stack([filled, filled], -1) if mode == "paper" else None
+    obs_hat, action_hat = (np.asarray(hat) for hat in reconstruct(params, *zeroed, keep, mode=mode, known=known))
     squares = {"all": ([], []), "masked": ([], [])}
     for e, t, n in np.ndindex(2, 4, 3):
         for over in ["all"] * bool(filled[e, t]) + ["masked"] * bool(filled[e, t] and not keep[e, n]):
@@ -362,7 +364,7 @@ def test_an_error_over_no_tokens_is_zero_with_zero_gradient(mode):
 
 
 def test_dropout_zeroes_a_tenth_and_keeps_the_mean():
-    dropped = np.asarray(ae._dropout(jnp.ones(20_000), jax.random.key(0)))
+    dropped = np.asarray(transformer._dropout(jnp.ones(20_000), jax.random.key(0)))
     assert set(np.unique(dropped)) == {np.float32(0), np.float32(1 / 0.9)}
     assert abs((dropped == 0).mean() - 0.1) < 0.01
 
@@ -374,7 +376,7 @@ def test_dropout_falls_on_attention_hidden_units_and_residuals_each_with_its_own
         calls.append((x.shape, key))
         return x
 
-    monkeypatch.setattr(ae, "_dropout", record)
+    monkeypatch.setattr(transformer, "_dropout", record)
     params, (obs, action) = tiny(**TWO), windows(3, 3)
     ae.reconstruct(params, obs, action, ae.alone(3, 0), "released", jax.random.key(0))
     attention, residual, hidden = (2, 18, 18), (18, 8), (6,)
@@ -399,7 +401,7 @@ def test_a_dropout_key_decides_the_released_output_and_none_turns_it_off():
 
 def test_every_token_drops_hidden_units_of_its_own():
     params = tiny(feedforward=64)["encoder"]["layer_0"]["feed"]
-    rows = np.asarray(jax.jit(ae._feed)(params, jnp.ones((40, 8)), jax.random.key(0)))
+    rows = np.asarray(jax.jit(transformer._feed)(params, jnp.ones((40, 8)), jax.random.key(0)))
     assert len(np.unique(rows[:, 0])) > 30
 
 

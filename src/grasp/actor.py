@@ -14,6 +14,7 @@ Every agent's own parameters start from the same draw: the consensus compares co
 means something only from a common start (docs/algorithms/mappo.md).
 """
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import jax
@@ -57,12 +58,19 @@ def apart(actor: Actor, sharing: Sharing, parts: tuple[str, ...], num_agents: in
     return Actor(**params), Actor(**words)
 
 
-def actor_init(key: Key, spec: EnvSpec, hidden: int, sharing: Sharing, inputs: int | None = None) -> Actor:
+def actor_init(
+    key: Key,
+    spec: EnvSpec,
+    hidden: int,
+    sharing: Sharing,
+    inputs: int | None = None,
+    front: Callable[[Key, int, int], PyTree] = nets.encoded_init,
+) -> Actor:
     """Fresh parameters for `inputs` features (an observation's); the small last layer makes the first policy nearly
     uniform."""
     backbone_key, head_key = jax.random.split(key)
     one = Actor(
-        backbone=nets.encoded_init(backbone_key, inputs or spec.obs_dim, hidden),
+        backbone=front(backbone_key, inputs or spec.obs_dim, hidden),
         head=nets.dense_init(head_key, hidden, spec.num_actions, gain=0.01),
     )
     own = owned(sharing)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args, get_origin
 
 from grasp import presets
-from grasp.hyper import ALGORITHMS, ANY, COUNT, NOT_NEGATIVE, Hyper, Mappo, Qmix, option
+from grasp.hyper import ALGORITHMS, ANY, COUNT, NOT_NEGATIVE, Hyper, Ma2e, Mappo, Qmix, option
 from grasp.types import GraspError
 
 FORMAT = 1
@@ -40,7 +40,14 @@ class Config:
 
     @property
     def iterations(self) -> int:
-        return self.steps // self.steps_per_iteration
+        return (self.steps + self.uncounted_steps) // self.steps_per_iteration
+
+    @property
+    def uncounted_steps(self) -> int:
+        """Steps taken beside `steps`: MA2E's pretraining, in whole iterations, where it is not to count."""
+        if not isinstance(self.hyper, Ma2e) or self.hyper.pretraining_counts:
+            return 0
+        return -(-self.hyper.pretrain // self.steps_per_iteration) * self.steps_per_iteration
 
     @property
     def seed_list(self) -> list[int]:

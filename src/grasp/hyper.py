@@ -13,6 +13,7 @@ COUNT: Bound = (lambda x: x >= 1, "be at least 1")
 POSITIVE: Bound = (lambda x: x > 0, "be positive")
 NOT_NEGATIVE: Bound = (lambda x: x >= 0, "not be negative")
 UNIT: Bound = (lambda x: 0 <= x <= 1, "lie between 0 and 1")
+EVEN: Bound = (lambda x: x >= 2 and x % 2 == 0, "be even and at least 2")
 ANY: Bound = (lambda x: True, "")
 
 
@@ -100,7 +101,27 @@ class Qmix:
     )
 
 
-Hyper = Mappo | Happo | Qmix
+@dataclass(frozen=True)
+class Ma2e(Qmix):
+    """MA2E: QMIX's options, and those of the masked autoencoder that feeds its agents."""
+
+    hidden: int = option(128, "width of the agents' network, half of it for what they imagine", EVEN)
+    mode: Literal["paper", "released"] = option("paper", "as MA2E's figures draw it, or as its published code does it")
+    window: int = option(5, "steps that the autoencoder sees", COUNT)
+    embed: int = option(24, "width of its tokens", COUNT)
+    heads: int = option(4, "heads of its attention", COUNT)
+    encoder_layers: int = option(3, "layers of its encoder", COUNT)
+    decoder_layers: int = option(2, "layers of its decoder", COUNT)
+    feedforward: int = option(96, "width of its feed-forward layers; the reference has 2048", COUNT)
+    windows: int = option(16, "windows of each of its gradient steps", COUNT)
+    autoencoder_lr: float = option(5e-4, "its step size", POSITIVE)
+    pretrain: int = option(5000, "environment steps of random play before learning, at most, to train it", NOT_NEGATIVE)
+    threshold: float = option(0.015, "mean error of the last 100 steps at which pretraining ends", NOT_NEGATIVE)
+    fine_tune: int = option(500, "environment steps between two rounds of training it during learning", COUNT)
+    pretraining_counts: bool = option(True, "count pretraining in --steps; if not, the run is that much longer")
+
+
+Hyper = Mappo | Happo | Qmix | Ma2e
 """The options of some algorithm."""
 
 ALGORITHMS: dict[str, Hyper] = {
@@ -111,5 +132,6 @@ ALGORITHMS: dict[str, Hyper] = {
     "qmix": Qmix(),
     "vdn": Qmix(mixer="sum"),
     "grasp-qmix": Qmix(operator="min_norm"),
+    "ma2e": Ma2e(),
 }
 """Every algorithm by name. GRASP-X is X with one argument changed."""

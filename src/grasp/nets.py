@@ -117,17 +117,46 @@ def encoded_init(key: Key, in_dim: int, hidden: int) -> dict[str, Nested | Param
 def encoded_gru(
     params: dict, memory: Float[Array, "*R H"], x: Float[Array, "L *R D"], first: Bool[Array, "L *R"]
 ) -> Float[Array, "L *R H"]:
-    """`gru` after the encoder."""
+    """`gru` after the encoder, or after the attention."""
     return gru(*_joined(params, memory, x), first)
 
 
 def encoded_step(params: dict, memory: Float[Array, "*R H"], x: Float[Array, "*R D"]) -> Float[Array, "*R H"]:
-    """`gru_step` after the encoder."""
+    """`gru_step` after the encoder, or after the attention."""
     return gru_step(*_joined(params, memory, x))
+
+
+def attended_init(key: Key, in_dim: int, hidden: int) -> dict[str, Nested]:
+    """Attention straight into a GRU: the front of MA2E's agent. `in_dim` is one row's width."""
+    query_key, key_key, value_key, team_key, own_key, gru_key = jax.random.split(key, 6)
+    attention = {
+        "query": dense_init(query_key, in_dim, in_dim),
+        "key": {"weight": orthogonal(key_key, (in_dim, in_dim))},  # a bias would shift all of a query's logits alike
+        "value": dense_init(value_key, in_dim, in_dim),
+        "team": dense_init(team_key, in_dim, hidden // 2),
+        "own": dense_init(own_key, in_dim, hidden - hidden // 2),
+    }
+    return {"attention": attention, "gru": gru_init(gru_key, hidden, hidden)}
+
+
+def attend(params: Nested, x: Float[Array, "*R rows*i"]) -> Float[Array, "*R H"]:
+    """ReLU features of what the first row attends to among all rows, beside those of the first row itself.
+
+    One query only, so keys and values are never made: q·(W_k r) = (W_kᵀ q)·r and Σ w (W_v r) = W_v Σ w r.
+    """
+    width = params["own"]["weight"].shape[-2]
+    rows = x.reshape(*x.shape[:-1], -1, width)
+    query = dense(params["query"], rows[..., 0, :]) @ params["key"]["weight"].T
+    weight = jax.nn.softmax(jnp.einsum("...ri,...i->...r", rows, query) / sqrt(width))
+    attended = dense(params["value"], jnp.einsum("...r,...ri->...i", weight, rows))
+    features = (dense(params["team"], attended), dense(params["own"], rows[..., 0, :]))
+    return jax.nn.relu(jnp.concatenate(features, -1))
 
 
 def _joined(params: dict, memory: Array, x: Array) -> tuple[Nested, Array, Array]:
     """Encoder and input projection as one map where that is less work (see `compose`), else one after the other."""
+    if "attention" in params:
+        return params["gru"], memory, attend(params["attention"], x)
     encoder, cell = params["encoder"], params["gru"]
     if x.shape[-1] < 1.5 * memory.shape[-1]:
         return cell | {"input": compose(encoder, cell["input"])}, memory, x

@@ -9,7 +9,7 @@ simple_spread) is not set.
 
 from typing import Any
 
-from grasp.hyper import Happo, Hyper, Mappo, Qmix
+from grasp.hyper import Happo, Hyper, Ma2e, Mappo, Qmix
 from grasp.types import GraspError
 
 Settings = dict[str, dict[str, Any]]
@@ -25,6 +25,7 @@ PRESETS: dict[str, dict[str, Settings]] = {
         "mappo": {"": {"epochs": 5}, "5m_vs_6m": {"epochs": 10}, "MMM2": {"epochs": 5, "minibatches": 2}},
         "happo": {"": {"epochs": 5}},
         "qmix": {"": {}},
+        "ma2e": {"": {"feedforward": 2048}},
     },
     "tuned": {
         "mappo": {
@@ -64,9 +65,10 @@ PRESETS: dict[str, dict[str, Settings]] = {
             "smacv2_10_units": PYMARL | {"td_lambda": 0.4},
             "smacv2_20_units": PYMARL | {"td_lambda": 0.4},
         },
+        "ma2e": {"smax": PYMARL | {"buffer": 1000, "feedforward": 2048}},
     },
 }
-FAMILIES: dict[type, str] = {Mappo: "mappo", Happo: "happo", Qmix: "qmix"}
+FAMILIES: dict[type, str] = {Mappo: "mappo", Happo: "happo", Qmix: "qmix", Ma2e: "ma2e"}
 
 
 def settings(preset: str, hyper: Hyper, env: str) -> dict[str, Any]:

@@ -5,6 +5,8 @@ its running episode is written; when that ends, the slot joins the ring of finis
 over the slot of the oldest. Nothing is ever moved: a finished episode stays where it was written.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from grasp.types import EnvSpec, Key, Trajectory
+from grasp.types import EnvSpec, Key, PyTree, Trajectory
 
 
 class Episodes(NamedTuple):
@@ -138,6 +140,30 @@ def ended(episodes: Episodes) -> Episodes:
 
     real = played(episodes.length, episodes.reward.shape[1])
     return episodes._replace(**{name: keep(mask, getattr(episodes, name)) for name, mask in real.items()})
+
+
+def time_first(batch: Episodes) -> Episodes:
+    """The fields with an entry a step as [H, E, ...]."""
+    return jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0) if x.ndim > 1 else x, batch)
+
+
+def at_its_length(
+    function: Callable[[Episodes, Array], PyTree], tile: Episodes, fed: Float[Array, "H1 E N i"]
+) -> PyTree:
+    """The function of episodes cut to an eighth, a quarter, a half of the horizon, where nothing longer was played.
+
+    Most episodes are much shorter than the limit, and whatever is computed beyond their ends is masked away.
+    """
+    horizon = tile.reward.shape[1]
+    widths = sorted({-(-horizon // part) for part in (8, 4, 2, 1)})
+
+    def narrow(width: int, tile: Episodes, fed: Array) -> PyTree:
+        seen = {name: getattr(tile, name)[:, : width + 1] for name in SEEN}
+        done = {name: getattr(tile, name)[:, :width] for name in DONE}
+        return function(tile._replace(**seen, **done), fed[: width + 1])
+
+    enough = jnp.searchsorted(jnp.array(widths), tile.length.max())
+    return jax.lax.switch(enough, [partial(narrow, width) for width in widths], tile, fed)
 
 
 class Tail(NamedTuple):

@@ -123,7 +123,7 @@ def uncut(function):
 
     def call(*args):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(qmix, "at_its_length", lambda function, tile: function(tile))
+            patch.setattr(qmix, "at_its_length", lambda function, tile, fed: function(tile, fed))
             return function(*args)
 
     return call
@@ -131,12 +131,12 @@ def uncut(function):
 
 @cache
 def gradient(hyper):
-    return fetched(partial(qmix.td_gradient, hyper))
+    return fetched(partial(qmix.td_gradient, hyper, look=qmix.inputs_along))
 
 
 @cache
 def improve(hyper, optimiser):
-    return uncut(fetched(partial(qmix.improve, hyper, optimiser)))
+    return uncut(fetched(partial(qmix.improve, hyper, optimiser, see=qmix.plain)))
 
 
 @cache
@@ -318,7 +318,8 @@ def test_the_loss_takes_its_lambda_and_its_discount(trace, gamma):
     each = apart(given.batch)
     expected = loss(online, each, [goals(hyper, online, target, ep) for ep in each])
     objective = fetched(partial(qmix.objective, hyper, Actor("hybrid", "hybrid")))
-    negated, _ = objective(given.online, given.target, given.batch, given.batch.length.sum())
+    fed = qmix.inputs_along(replay.time_first(given.batch))
+    negated, _ = objective(given.online, given.target, given.batch, fed, given.batch.length.sum())
     assert -negated == pytest.approx(expected, rel=1e-5)
 
 
@@ -337,7 +338,7 @@ def test_Q4_the_agents_path_gradients_sum_to_the_ordinary_gradient(sharing):
 def test_tiles_do_not_change_the_gradient(monkeypatch):
     given = case("hybrid")
     monkeypatch.setattr(qmix, "TILE_ROWS", 2 * SPEC.num_agents)
-    tiled, metrics = fetched(partial(qmix.td_gradient, given.hyper))(*given[:3])
+    tiled, metrics = fetched(partial(qmix.td_gradient, given.hyper, look=qmix.inputs_along))(*given[:3])
     assert distance(given.paths, tiled.agent) < 1e-5
     assert distance(given.mixer, tiled.mixer) < 1e-5
     assert distance(given.metrics, metrics) < 1e-5
@@ -959,7 +960,7 @@ def test_a_whole_update_is_one_step_of_clipped_adam_on_the_stored_episodes():
 def test_every_gradient_step_of_an_update_draws_by_itself(monkeypatch):
     """The mean of squares is above the square of the mean only if the three steps had different keys."""
 
-    def drawing(hyper, optimiser, state, episodes, key):
+    def drawing(hyper, optimiser, state, episodes, key, see):
         draw = jax.random.uniform(key)
         return state, {"draw": draw, "square": draw**2}
 

@@ -23,11 +23,14 @@ from grasp.algos import realign
 from grasp.algos.ascent import ascend
 from grasp.algos.batch import accumulate, tile_size
 from grasp.hyper import Qmix
-from grasp.replay import Episodes, Replay
+from grasp.replay import Episodes, Replay, at_its_length, time_first
 from grasp.types import Algorithm, Decision, EnvSpec, Key, Metrics, Observation, PyTree, Trajectory
 
 TILE_ROWS = 32
 """Rows (episodes × agents) of a tile: whole episodes are long, so fewer fit the cache than of MAPPO's chunks."""
+
+See = Callable[[PyTree, Key, Episodes], Float[Array, "H1 E N i"]]
+"""(senses, key, episodes) -> what the agents' networks are fed along them (time first)."""
 
 
 class Memory(NamedTuple):
@@ -54,25 +57,21 @@ class State(NamedTuple):
     env_steps: Int[Array, ""]
     copied: Int[Array, ""]
     """How many episodes had finished when the target networks were copied."""
+    senses: PyTree = ()
+    """What makes the networks' inputs, where that is learned apart from the values (MA2E); and what teaches it."""
+    tutor: PyTree = ()
 
 
 def make(hyper: Qmix, spec: EnvSpec) -> Algorithm:
     """The algorithm for an environment of these sizes."""
     if hyper.operator != "none":
         realign.check_operator(hyper.operator, spec.num_agents)
-    optimiser = optax.chain(optax.clip_by_global_norm(hyper.max_grad_norm), optax.adam(hyper.lr, eps=hyper.adam_eps))
+    optimiser = clipped_adam(hyper)
 
     def init(key: Key) -> State:
         agent_key, mixer_key = jax.random.split(key)
-        inputs = spec.obs_dim + spec.num_actions + spec.num_agents
-        online = Networks(
-            actors.actor_init(agent_key, spec, hyper.hidden, hyper.sharing, inputs),
-            mixers.mixer_init(mixer_key, hyper.mixer, spec, hyper.mixer_embed, hyper.mixer_hidden),
-        )
-        target = jax.tree.map(jnp.copy, online)  # not the same arrays: a state's buffers are given away one by one
-        episodes = replay.empty(spec, hyper.buffer, hyper.num_envs)
-        counters = (jnp.zeros((), jnp.int32) for _ in range(2))
-        return State(*online, target, optimiser.init(online), episodes, *counters)
+        agent = actors.actor_init(agent_key, spec, hyper.hidden, hyper.sharing, input_dim(spec))
+        return begin(hyper, spec, optimiser, agent, mixer_key)
 
     def memory(num_envs: int) -> Memory:
         shape = (num_envs, spec.num_agents)
@@ -88,18 +87,40 @@ def make(hyper: Qmix, spec: EnvSpec) -> Algorithm:
     )
 
 
+def clipped_adam(hyper: Qmix) -> optax.GradientTransformation:
+    return optax.chain(optax.clip_by_global_norm(hyper.max_grad_norm), optax.adam(hyper.lr, eps=hyper.adam_eps))
+
+
+def begin(hyper: Qmix, spec: EnvSpec, optimiser: optax.GradientTransformation, agent: Actor, mixer_key: Key) -> State:
+    """A state with these agents, before anything is learned."""
+    mixer = mixers.mixer_init(mixer_key, hyper.mixer, spec, hyper.mixer_embed, hyper.mixer_hidden)
+    online = Networks(agent, mixer)
+    target = jax.tree.map(jnp.copy, online)  # not the same arrays: a state's buffers are given away one by one
+    episodes = replay.empty(spec, hyper.buffer, hyper.num_envs)
+    counters = (jnp.zeros((), jnp.int32) for _ in range(2))
+    return State(*online, target, optimiser.init(online), episodes, *counters)
+
+
 def decide(hyper: Qmix, state: State, memory: Memory, observation: Observation, key: Key, greedy: bool) -> Decision:
     """Every agent's action: the best of its own legal ones, or, with probability ε and each by itself, any of them."""
     obs = observation.obs * observation.alive[..., None]
     hidden = actors.step(state.agent.backbone, hyper.sharing, memory.agent, inputs(obs, memory.last_action))
     q = actors.logits(state.agent.head, hyper.sharing, hidden)
-    action = best(q, observation.avail)
-    if not greedy:
-        choice_key, random_key = jax.random.split(key)
-        explores = jax.random.uniform(choice_key, action.shape) < exploration(hyper, state.env_steps)
-        anything = jax.random.categorical(random_key, jnp.where(observation.avail, 0.0, losses.ILLEGAL))
-        action = jnp.where(explores, anything, action)
+    action = choose(q, observation.avail, None if greedy else exploration(hyper, state.env_steps), key)
     return Decision(action, Memory(hidden, jax.nn.one_hot(action, q.shape[-1])), ())
+
+
+def choose(
+    q: Float[Array, "*S N a"], avail: Bool[Array, "*S N a"], epsilon: Float[Array, ""] | None, key: Key
+) -> Int[Array, "*S N"]:
+    """The best legal action, or any of them with probability ε."""
+    action = best(q, avail)
+    if epsilon is None:
+        return action
+    choice_key, random_key = jax.random.split(key)
+    explores = jax.random.uniform(choice_key, action.shape) < epsilon
+    anything = jax.random.categorical(random_key, jnp.where(avail, 0.0, losses.ILLEGAL))
+    return jnp.where(explores, anything, action)
 
 
 def exploration(hyper: Qmix, env_steps: Int[Array, ""]) -> Float[Array, ""]:
@@ -114,6 +135,10 @@ def inputs(obs: Float[Array, "*S N o"], last_action: Float[Array, "*S N a"]) -> 
     return jnp.concatenate([obs, last_action, agent_id], -1)
 
 
+def input_dim(spec: EnvSpec) -> int:
+    return spec.obs_dim + spec.num_actions + spec.num_agents
+
+
 def best(q: Float[Array, "*S a"], avail: Bool[Array, "*S a"]) -> Int[Array, "*S"]:
     return jnp.argmax(jnp.where(avail, q, losses.ILLEGAL), -1)
 
@@ -121,20 +146,32 @@ def best(q: Float[Array, "*S a"], avail: Bool[Array, "*S a"]) -> Int[Array, "*S"
 def learn(
     hyper: Qmix, optimiser: optax.GradientTransformation, state: State, trajectory: Trajectory, key: Key
 ) -> tuple[State, Metrics]:
-    """Store the rollout, then one gradient step for every `interval` episodes that have finished."""
+    """Store the rollout, then learn from the replay."""
     before = state.replay.finished
-    episodes = replay.append(state.replay, trajectory)
-    state = state._replace(replay=episodes, env_steps=state.env_steps + trajectory.reward.size)
-    due = jnp.where(episodes.finished >= hyper.batch, episodes.finished // hyper.interval - before // hyper.interval, 0)
+    return fit(hyper, optimiser, plain, store(state, trajectory), before, key)
+
+
+def store(state: State, trajectory: Trajectory) -> State:
+    return state._replace(
+        replay=replay.append(state.replay, trajectory), env_steps=state.env_steps + trajectory.reward.size
+    )
+
+
+def fit(
+    hyper: Qmix, optimiser: optax.GradientTransformation, see: See, state: State, since: Int[Array, ""], key: Key
+) -> tuple[State, Metrics]:
+    """One gradient step for every `interval` episodes that have finished `since` so many had."""
+    episodes = state.replay
+    due = jnp.where(episodes.finished >= hyper.batch, episodes.finished // hyper.interval - since // hyper.interval, 0)
 
     def step(index: Int[Array, ""], carry: tuple[State, Metrics]) -> tuple[State, Metrics]:
         state, total = carry
-        state, stats = improve(hyper, optimiser, state, episodes, jax.random.fold_in(key, index))
+        state, stats = improve(hyper, optimiser, state, episodes, jax.random.fold_in(key, index), see)
         return state, jax.tree.map(jnp.add, total, stats)
 
     # the episodes stay outside the loop, which would otherwise carry them
     light = state._replace(replay=())
-    shapes = jax.eval_shape(lambda: improve(hyper, optimiser, light, episodes, key)[1])
+    shapes = jax.eval_shape(lambda: improve(hyper, optimiser, light, episodes, key, see)[1])
     nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     light, total = jax.lax.fori_loop(0, due, step, (light, nothing))
     counts = {name: total.pop(name) for name in list(total) if name in COUNTED}
@@ -152,13 +189,18 @@ COUNTED = ("skipped_steps", "frozen_steps", "clipped_factors", "uncertified_step
 
 
 def improve(
-    hyper: Qmix, optimiser: optax.GradientTransformation, state: State, episodes: Replay, key: Key
+    hyper: Qmix,
+    optimiser: optax.GradientTransformation,
+    state: State,
+    episodes: Replay,
+    key: Key,
+    see: See,
 ) -> tuple[State, Metrics]:
     """One gradient step on a batch of episodes."""
-    sample_key, consensus_key = jax.random.split(key)
+    sample_key, consensus_key, see_key = jax.random.split(key, 3)
     batch = replay.sample(episodes, sample_key, hyper.batch)
     online = Networks(state.agent, state.mixer)
-    gradient, stats = td_gradient(hyper, online, state.target, batch)
+    gradient, stats = td_gradient(hyper, online, state.target, batch, partial(see, state.senses, see_key))
     factor = None
     if hyper.operator != "none":
         aligned = realign.off_policy(hyper, state.agent, gradient.agent, consensus_key)
@@ -173,7 +215,9 @@ def improve(
     return state, stats | ascent | {"target_copies": copy.astype(jnp.float32)}
 
 
-def td_gradient(hyper: Qmix, online: Networks, target: Networks, batch: Episodes) -> tuple[Networks, Metrics]:
+def td_gradient(
+    hyper: Qmix, online: Networks, target: Networks, batch: Episodes, look: Callable[[Episodes], Array]
+) -> tuple[Networks, Metrics]:
     """The gradient of the negated loss; every agent's own, [N, ...], for the parts that find a consensus.
 
     An agent's own is that of the joint loss along the path through its values: dL/dQ_i dQ_i/dθ. They sum to the
@@ -186,36 +230,25 @@ def td_gradient(hyper: Qmix, online: Networks, target: Networks, batch: Episodes
     slope = jax.grad(partial(objective, hyper, sharing), has_aux=True)
 
     def one(tile: Episodes) -> tuple[Networks, Metrics]:
-        return at_its_length(lambda cut: slope(online._replace(agent=agent), target, cut, total_steps), tile)
+        moved = partial(slope, online._replace(agent=agent), target, total_steps=total_steps)
+        return at_its_length(moved, tile, look(time_first(tile)))
 
     tile = tile_size(batch.length.shape[0], num_agents, TILE_ROWS)
     by_length = jax.tree.map(lambda x: x[jnp.argsort(batch.length)], batch)  # so that short ones share a tile
     return accumulate(one, jax.tree.map(lambda x: x.reshape(-1, tile, *x.shape[1:]), by_length))
 
 
-def at_its_length(function: Callable[[Episodes], PyTree], tile: Episodes) -> PyTree:
-    """The function of episodes cut to an eighth, a quarter, a half of the horizon, where nothing longer was played.
-
-    Most episodes are much shorter than the limit, and whatever is computed beyond their ends is masked away.
-    """
-    horizon = tile.reward.shape[1]
-    widths = sorted({-(-horizon // part) for part in (8, 4, 2, 1)})
-
-    def narrow(width: int, tile: Episodes) -> PyTree:
-        seen = {name: getattr(tile, name)[:, : width + 1] for name in replay.SEEN}
-        done = {name: getattr(tile, name)[:, :width] for name in replay.DONE}
-        return function(tile._replace(**seen, **done))
-
-    enough = jnp.searchsorted(jnp.array(widths), tile.length.max())
-    return jax.lax.switch(enough, [partial(narrow, width) for width in widths], tile)
-
-
 def objective(
-    hyper: Qmix, sharing: Actor, online: Networks, target: Networks, batch: Episodes, total_steps: Int[Array, ""]
+    hyper: Qmix,
+    sharing: Actor,
+    online: Networks,
+    target: Networks,
+    batch: Episodes,
+    seen: Float[Array, "H1 E N i"],
+    total_steps: Int[Array, ""],
 ) -> tuple[Float[Array, ""], Metrics]:
     """Half the squared TD error over the steps that were played, negated."""
-    batch = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0) if x.ndim > 1 else x, batch)  # time first
-    seen = inputs_along(batch)
+    batch = time_first(batch)
     q = values(online.agent, sharing, seen)
     team = mixers.mix(online.mixer, losses.chosen(q[:-1], batch.action), batch.state[:-1])
     greedy = best(jax.lax.stop_gradient(q), batch.avail)  # double-Q: the online network chooses, the target one judges
@@ -236,6 +269,11 @@ def inputs_along(batch: Episodes) -> Float[Array, "H1 E N i"]:
     """What the agents' networks see along their episodes (time first)."""
     done = jax.nn.one_hot(batch.action, batch.avail.shape[-1])
     return inputs(batch.obs, jnp.concatenate([jnp.zeros_like(done[:1]), done]))
+
+
+def plain(senses: PyTree, key: Key, batch: Episodes) -> Float[Array, "H1 E N i"]:
+    """QMIX's way to see: nothing learned, nothing drawn."""
+    return inputs_along(batch)
 
 
 def values(agent: Actor, sharing: Actor, seen: Float[Array, "H1 E N i"]) -> Float[Array, "H1 E N a"]:
