@@ -13,9 +13,11 @@ from grasp.launch import memory
 
 SIZES = {"num_envs": 4, "rollout": 20, "hidden": 8, "eval_episodes": 4, "final_episodes": 8, "seeds": 1,
          "steps": 80 * 60, "eval_interval": 80 * 7, "parallel": "processes"}  # fmt: skip
+QMIX = {"buffer": 100, "batch": 8, "interval": 4, "target_interval": 20, "anneal": 2000}
 OWN = {
     "grasp-happo": {"chunk": 10, "epochs": 2},
-    "grasp-qmix": {"buffer": 100, "batch": 8, "interval": 4, "target_interval": 20, "anneal": 2000},
+    "grasp-qmix": QMIX,
+    "ma2e": QMIX | {"pretrain": 800, "embed": 8, "heads": 2, "feedforward": 16, "windows": 4},
 }
 
 

@@ -139,7 +139,7 @@ def attended_init(key: Key, in_dim: int, hidden: int) -> dict[str, Nested]:
     return {"attention": attention, "gru": gru_init(gru_key, hidden, hidden)}
 
 
-def attend(params: Nested, x: Float[Array, "*R rows*i"]) -> Float[Array, "*R H"]:
+def attend(params: Nested, x: Float[Array, "*R r"]) -> Float[Array, "*R H"]:
     """ReLU features of what the first row attends to among all rows, beside those of the first row itself.
 
     One query only, so keys and values are never made: q·(W_k r) = (W_kᵀ q)·r and Σ w (W_v r) = W_v Σ w r.

@@ -25,6 +25,9 @@ from grasp import autoencoder
 from grasp.autoencoder import Mode
 from grasp.types import Key, PyTree
 
+TOKENS = 32_768
+"""Tokens reconstructed at once, where one agent has no more: with 27 agents their attention takes some 100 MB."""
+
 
 class Window(NamedTuple):
     """T steps, the newest last; zeros before the episode's start."""
@@ -47,11 +50,15 @@ def passed(window: Window, action: Float[Array, "*E N"]) -> Window:
     return window._replace(done=_newest(window.done, action, -2), age=window.age + 1)
 
 
-def perceive(params: PyTree, mode: Mode, window: Window, dropout_key: Key | None = None) -> Float[Array, "*E N N*i"]:
+def perceive(params: PyTree, mode: Mode, window: Window, dropout_key: Key | None = None) -> Float[Array, "*E N r"]:
     """Every agent's rows: its true input, then its reconstruction of each other's."""
     num_agents = window.seen.shape[-2]
-    each = jax.vmap(lambda agent: imagine(params, mode, window, agent, dropout_key), out_axes=-3)
-    imagined = each(jnp.arange(num_agents))
+    fit = max(1, TOKENS // (window.done.size * 2))  # agents whose windows are reconstructed at once
+    at_once = max(d for d in range(1, min(fit, num_agents) + 1) if num_agents % d == 0)
+    each = jax.lax.map(
+        lambda agent: imagine(params, mode, window, agent, dropout_key), jnp.arange(num_agents), batch_size=at_once
+    )
+    imagined = jnp.moveaxis(each, 0, -3)
     others = np.array([[m for m in range(num_agents) if m != n] for n in range(num_agents)], np.int32)
     rest = imagined[..., np.arange(num_agents)[:, None], others, :]
     rows = jnp.concatenate([window.seen[..., -1, :, None, :], rest], -2)
@@ -75,8 +82,8 @@ def imagine(
 
 def filled(window: Window) -> Bool[Array, "*E T"]:
     """Which steps are of this episode."""
-    length = window.seen.shape[-3]
-    return jnp.arange(length) >= jnp.expand_dims(length - 1 - window.age, -1)
+    ago = jnp.arange(window.seen.shape[-3] - 1, -1, -1)
+    return jnp.broadcast_to(ago, (*window.age.shape, len(ago))) <= window.age[..., None]
 
 
 def along(
@@ -87,7 +94,7 @@ def along(
     done: Float[Array, "H E N"],
     steps: Int[Array, ""],
     dropout_key: Key | None = None,
-) -> Float[Array, "H1 E N N*i"]:
+) -> Float[Array, "H1 E N r"]:
     """`perceive` at the first `steps` of whole episodes, zeros after them.
 
     One step at a time: the memory of attention grows as E N (T N)², and most episodes end long before the limit.

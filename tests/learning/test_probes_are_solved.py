@@ -8,14 +8,25 @@ from grasp import critic as critics
 from grasp import normalise
 from grasp.config import configure
 from grasp.envs import probes
-from grasp.hyper import ALGORITHMS, Happo, Mappo, Qmix
+from grasp.hyper import ALGORITHMS, Happo, Ma2e, Mappo, Qmix
 from grasp.training import build
 
 SMALL = {"num_envs": 16, "rollout": 20, "hidden": 16, "lr": 3e-3, "gamma": probes.DISCOUNT, "eval_episodes": 32}
+QMIX = {"buffer": 1000, "interval": 4, "target_interval": 50, "anneal": 10_000}
 FAMILY = {
     Mappo: {"chunk": 10, "epochs": 5, "critic_lr": 3e-3},
     Happo: {"chunk": 10, "epochs": 5, "critic_lr": 3e-3},
-    Qmix: {"buffer": 1000, "interval": 4, "target_interval": 50, "anneal": 10_000},
+    Qmix: QMIX,
+    Ma2e: QMIX
+    | {
+        "interval": 16,
+        "pretrain": 640,
+        "embed": 8,
+        "heads": 2,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "feedforward": 16,
+    },
 }
 ITERATIONS = 100
 

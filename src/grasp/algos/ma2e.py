@@ -107,7 +107,7 @@ def decide(hyper: Ma2e, state: State, memory: Memory, observation: Observation, 
     return Decision(action, Memory(hidden, jax.nn.one_hot(action, num_actions), window), ())
 
 
-def see(hyper: Ma2e, senses: PyTree, key: Key, batch: Episodes) -> Float[Array, "H1 E N N*i"]:
+def see(hyper: Ma2e, senses: PyTree, key: Key, batch: Episodes) -> Float[Array, "H1 E N r"]:
     """What the agents' networks are fed along episodes (time first). The released code learns with dropout on."""
     dropout_key = key if hyper.mode == "released" else None
     return perception.along(senses, hyper.mode, hyper.window, *lived(batch), batch.length.max() + 1, dropout_key)
@@ -162,7 +162,7 @@ def teach(
         "autoencoder_error": jnp.mean(errors, where=jnp.isfinite(errors)),
         "autoencoder_rounds": rounds,
         "autoencoder_skipped": skipped,
-        "pretraining": pretraining,
+        "pretraining": pretraining.astype(jnp.float32),
     }
     return state._replace(senses=senses, tutor=tutor._replace(pretraining=pretraining & ~enough)), metrics
 
