@@ -511,3 +511,45 @@ def test_masked_agents_are_learned_far_below_predicting_the_mean():
         others = jnp.array([n for n in range(3) if n != agent])
         of_the_mean = ((obs - mean) ** 2)[:, :, others].mean() + action.var()
         assert masked_error < 0.3 * of_the_mean, (agent, masked_error, of_the_mean)
+
+
+# One agent's window alone, some of it unknown
+
+imagine = jax.jit(ae.imagine, static_argnames="num_agents")
+PARTLY = (
+    jnp.array([[[0, 0], [0, 0], [1, 0]], [[0, 0], [1, 1], [1, 0]], [[1, 1], [1, 1], [1, 0]], [[0, 1], [1, 0], [0, 1]]])
+    > 0
+)
+"""Steps of which the observation, the action is known: an episode's start, its second step, a full window, and gaps."""
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("agent", range(4))
+def test_what_an_agent_imagines_is_the_newest_of_the_whole_reconstruction(agent):
+    params, (obs, action) = tiny(**TWO), windows(4, 3, 4)
+    keep = jnp.broadcast_to(ae.alone(4, agent), (4, 4))
+    whole, _ = reconstruct(params, obs, action, keep, "paper", known=PARTLY)
+    mine = imagine(params, obs[:, :, agent], action[:, :, agent], PARTLY, jnp.array(agent), num_agents=4)
+    assert mine.shape == (4, 4, 3)
+    np.testing.assert_allclose(mine, whole[:, -1], rtol=1e-9, atol=1e-9)
+    assert np.ptp(mine, axis=(0, 1)).min() > 1e-2
+
+
+def test_unknown_tokens_never_matter_and_every_known_one_does():
+    params, (obs, action), agent = tiny(), windows(4, 3, 4), 2
+    keep = jnp.broadcast_to(ae.alone(4, agent), (4, 4))
+
+    def both(obs, action):
+        whole = reconstruct(params, obs, action, keep, "paper", known=PARTLY)
+        return *whole, imagine(params, obs[:, :, agent], action[:, :, agent], PARTLY, jnp.array(agent), num_agents=4)
+
+    before = both(obs, action)
+    unknown = both(
+        jnp.where(PARTLY[..., 0, None, None], obs, jnp.nan), jnp.where(PARTLY[..., 1, None], action, jnp.nan)
+    )
+    for clean, dirty in zip(before, unknown, strict=True):
+        np.testing.assert_array_equal(dirty, clean)
+    for step in range(3):
+        for kind, after in enumerate((both(obs.at[:, step].add(0.5), action), both(obs, action.at[:, step].add(0.5)))):
+            moved = np.stack([np.abs(after[0] - before[0]).max((1, 2, 3)), np.abs(after[2] - before[2]).max((1, 2))])
+            np.testing.assert_array_equal(moved > 1e-5, np.broadcast_to(PARTLY[:, step, kind], (2, 4)))

@@ -113,3 +113,55 @@ def test_where_the_reference_has_no_settings_none_are_made_up():
 def test_a_decay_that_ends_before_the_run_is_refused():
     with pytest.raises(GraspError, match="decay 5000 ends before steps 10000"):
         config.configure("mappo", "probe/value", {"steps": 10_000, "decay": 5000})
+
+
+def test_pretraining_that_does_not_count_adds_whole_iterations():
+    options = {"steps": 10_000, "num_envs": 8, "rollout": 50, "pretrain": 5000}
+    counting = config.configure("ma2e", "probe/roles", options)
+    beside = config.configure("ma2e", "probe/roles", options | {"pretraining_counts": False})
+    assert (counting.uncounted_steps, counting.iterations) == (0, 25)
+    assert (beside.uncounted_steps, beside.iterations) == (13 * 400, 25 + 13)  # 5000 steps are 12.5 iterations
+    exact = config.configure("ma2e", "probe/roles", options | {"pretraining_counts": False, "pretrain": 4800})
+    assert (exact.uncounted_steps, exact.iterations) == (12 * 400, 25 + 12)
+    none = config.configure("ma2e", "probe/roles", options | {"pretraining_counts": False, "pretrain": 0})
+    assert (none.uncounted_steps, none.iterations) == (0, 25)
+    assert config.configure("qmix", "probe/roles", {"steps": 10_000}).uncounted_steps == 0
+
+
+@pytest.mark.parametrize("preset", ["paper", "tuned"])
+def test_the_presets_of_ma2e_have_the_reference_s_sizes(preset):
+    hyper = config.configure("ma2e", "smax/3m", {"preset": preset}).hyper
+    assert (hyper.feedforward, hyper.embed, hyper.heads, hyper.encoder_layers, hyper.decoder_layers) == (
+        2048,
+        24,
+        4,
+        3,
+        2,
+    )
+    assert (hyper.window, hyper.hidden, hyper.autoencoder_lr, hyper.threshold, hyper.fine_tune) == (
+        5,
+        128,
+        5e-4,
+        0.015,
+        500,
+    )
+    assert (hyper.buffer, hyper.batch) == {"paper": (5000, 32), "tuned": (1000, 128)}[preset]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"hidden": 7}, "hidden must be even and at least 2, not 7"),
+        ({"hidden": 0}, "hidden must be even and at least 2, not 0"),
+        ({"mode": "figure"}, "mode must be one of paper, released"),
+        ({"fine_tune": 0}, "fine_tune must be at least 1, not 0"),
+        ({"pretrain": -1}, "pretrain must not be negative, not -1"),
+        ({"steps": 5000}, "pretrain 5000 leaves nothing of the 5000 steps to learn in; give a smaller pretrain"),
+        ({"steps": 399, "pretraining_counts": False}, "steps 399 does not reach one iteration"),
+        ({"pretraining_counts": 1}, "pretraining_counts must be true or false, not 1"),
+    ],
+)
+def test_an_impossible_choice_for_ma2e_is_refused_in_one_sentence(options, sentence):
+    with pytest.raises(GraspError) as mistake:
+        config.configure("ma2e", "probe/roles", options)
+    assert sentence in str(mistake.value)

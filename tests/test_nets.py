@@ -238,3 +238,89 @@ def test_mlp_is_relu_layers_and_a_linear_output():
         expected = np.maximum(expected, 0) if i < 2 else expected
     assert (expected < 0).any()
     np.testing.assert_allclose(nets.mlp(params, jnp.asarray(x)), expected, rtol=1e-4, atol=1e-5)
+
+
+# Attention in front of the GRU
+
+
+def attention_case(rows=4, width=3, hidden=6, lead=(5, 2)):
+    """Parameters with nonzero biases, and rows side by side."""
+    rng = np.random.default_rng(2)
+
+    def layer(outputs):
+        return {"weight": jnp.asarray(rng.normal(size=(width, outputs))), "bias": jnp.asarray(rng.normal(size=outputs))}
+
+    params = {"query": layer(width), "key": layer(width), "value": layer(width)}
+    params |= {"team": layer(hidden // 2), "own": layer(hidden // 2)}
+    params["key"].pop("bias")
+    return params, rng.normal(size=(*lead, rows, width))
+
+
+def flat(rows):
+    return jnp.asarray(rows.reshape(*rows.shape[:-2], -1))
+
+
+@pytest.mark.usefixtures("x64")
+def test_attend_is_one_head_of_attention_with_keys_and_values_written_out():
+    params, rows = attention_case()
+    p = jax.tree.map(np.asarray, params)
+    found = nets.attend(params, flat(rows))
+    assert found.shape == (5, 2, 6)
+    for at in np.ndindex(5, 2):
+        team = rows[at]
+        queries = [r @ p["query"]["weight"] + p["query"]["bias"] for r in team]
+        keys = [r @ p["key"]["weight"] for r in team]
+        values = [r @ p["value"]["weight"] + p["value"]["bias"] for r in team]
+        attended = []
+        for q in queries:
+            weight = np.exp([q @ k / np.sqrt(3) for k in keys])
+            attended.append(sum(w * v for w, v in zip(weight / weight.sum(), values, strict=True)))
+        imagined = attended[0] @ p["team"]["weight"] + p["team"]["bias"]
+        own = team[0] @ p["own"]["weight"] + p["own"]["bias"]
+        np.testing.assert_allclose(found[at], np.maximum(np.concatenate([imagined, own]), 0), rtol=1e-9)
+    assert ((found == 0).mean((0, 1)) < 1).all()
+    assert (found == 0).any()
+
+
+@pytest.mark.usefixtures("x64")
+def test_attend_does_not_know_the_order_of_the_others_but_which_row_is_first():
+    params, rows = attention_case()
+    before = nets.attend(params, flat(rows))
+    assert_close(nets.attend(params, flat(rows[..., [0, 3, 1, 2], :])), before, 1e-12)
+    assert np.abs(nets.attend(params, flat(rows[..., [1, 0, 2, 3], :])) - before).max() > 0.1
+    loud = rows.copy()
+    loud[..., 1:, :] += 1
+    after = nets.attend(params, flat(loud))
+    np.testing.assert_array_equal(after[..., 3:], before[..., 3:])
+    assert np.abs(after - before)[..., :3].max() > 0.1
+
+
+@pytest.mark.usefixtures("x64")
+def test_attention_comes_before_the_gru_along_a_sequence_and_at_one_step():
+    attention, rows = attention_case(lead=(6, *ROWS), hidden=4)
+    gru, memory, _, first = gru_case()
+    gru["input"]["weight"] = gru["input"]["weight"][:4]
+    params, x = {"attention": attention, "gru": gru}, flat(rows)
+    fed = nets.attend(attention, x)
+    assert_close(nets.encoded_gru(params, memory, x, first), nets.gru(gru, memory, fed, first), 1e-12)
+    assert_close(nets.encoded_step(params, memory, x[0]), nets.gru_step(gru, memory, fed[0]), 1e-12)
+
+
+def test_attended_init_has_orthogonal_maps_no_key_bias_and_half_its_width_for_either():
+    params = nets.attended_init(jax.random.key(0), 7, 10)
+    attention = params["attention"]
+    assert {name: layer["weight"].shape for name, layer in attention.items()} == {
+        "query": (7, 7),
+        "key": (7, 7),
+        "value": (7, 7),
+        "team": (7, 5),
+        "own": (7, 5),
+    }
+    assert [name for name, layer in attention.items() if "bias" not in layer] == ["key"]
+    for layer in attention.values():
+        gram = np.asarray(layer["weight"].T @ layer["weight"])
+        np.testing.assert_allclose(gram, np.eye(len(gram)), atol=1e-5)
+        assert (layer.get("bias", jnp.zeros(1)) == 0).all()
+    drawn = [layer["weight"][:, :5] for layer in attention.values()]
+    assert len({np.asarray(w).tobytes() for w in drawn}) == 5
+    assert params["gru"]["input"]["weight"].shape == params["gru"]["memory"]["weight"].shape == (10, 30)

@@ -146,8 +146,13 @@ def validate(config: Config) -> None:
         _validate_batch(h, config.steps)
     else:
         _validate_replay(h)
+    if isinstance(h, Ma2e):
+        _require(
+            not h.pretraining_counts or h.pretrain < config.steps,
+            f"pretrain {h.pretrain} leaves nothing of the {config.steps} steps to learn in; give a smaller pretrain",
+        )
     _require(
-        config.iterations >= 1,
+        config.steps >= config.steps_per_iteration,
         f"steps {config.steps} does not reach one iteration of num_envs × rollout = {config.steps_per_iteration}; "
         f"give at least that many steps, or a smaller num_envs or rollout",
     )

@@ -76,7 +76,7 @@ def imagine(
         known = jnp.stack([filled(window), filled(window).at[..., -1].set(False)], -1)
         return autoencoder.imagine(params, seen, action, known, agent, num_agents)
     shown = jnp.zeros_like(window.seen).at[..., 0, :].set(seen), jnp.zeros_like(window.done).at[..., 0].set(done)
-    keep = autoencoder.alone(num_agents, agent)
+    keep = jnp.broadcast_to(autoencoder.alone(num_agents, agent), (*window.age.shape, num_agents))
     return autoencoder.reconstruct(params, *shown, keep, mode, dropout_key)[0][..., -1, :, :]
 
 

@@ -114,8 +114,10 @@ def see(hyper: Ma2e, senses: PyTree, key: Key, batch: Episodes) -> Float[Array, 
 
 
 def lived(batch: Episodes) -> tuple[Float[Array, "H1 E N i"], Float[Array, "H E N"]]:
-    """Inputs and actions along episodes (time first), as the autoencoder takes them."""
-    return qmix.inputs_along(batch), batch.action / batch.avail.shape[-1]
+    """Inputs and actions along episodes (time first), as the autoencoder takes them: zeros beyond their ends."""
+    seen = qmix.inputs_along(batch)
+    played = jnp.arange(len(seen))[:, None] <= batch.length[None]
+    return seen * played[..., None, None], batch.action / batch.avail.shape[-1]
 
 
 def learn(
@@ -192,7 +194,8 @@ def lessons(
             keep = mask(mask_key, index % masks, num_agents)
             gradient, error = slope(params, seen, done, batch.length, which, end, keep, dropout_key)
             params, opt, ascent = ascend(teacher, params, opt, gradient)
-            return params, opt, jnp.append(errors[1:], error), skipped + ascent["skipped_steps"]
+            errors = jnp.where(jnp.isfinite(error), jnp.append(errors[1:], error), errors)
+            return params, opt, errors, skipped + ascent["skipped_steps"]
 
         return jax.lax.fori_loop(0, steps, step, carry)
 
