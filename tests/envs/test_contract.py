@@ -110,7 +110,16 @@ def check(env: Env) -> None:
     assert not simulated or (episode.first.state[0] != episode.first.state[2]).any(), "two keys, one beginning"
 
 
-@pytest.mark.parametrize("name", names())
+# Battles take 10 s each; of Skirmish's maps, one of each kind is enough for the fast tests.
+QUICK = ("3m", "2s3z", "MMM2", "terran_5_vs_5", "protoss_5_vs_5", "zerg_5_vs_5")
+
+
+def listed(name: str):
+    family, _, task = name.partition("/")
+    return pytest.param(name, marks=pytest.mark.slow) if family == "skirmish" and task not in QUICK else name
+
+
+@pytest.mark.parametrize("name", [listed(name) for name in names()])
 def test_contract(name: str) -> None:
     env = make(name)
     assert env.spec.name == name

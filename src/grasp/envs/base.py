@@ -36,6 +36,7 @@ _FAMILIES = {
     "matrix": _Family("grasp.envs.matrix"),
     "mpe": _Family("grasp.envs.mpe", extra="jaxmarl"),
     "probe": _Family("grasp.envs.probes"),
+    "skirmish": _Family("grasp.envs.skirmish"),
     "smax": _Family("grasp.envs.smax", extra="jaxmarl"),
 }
 

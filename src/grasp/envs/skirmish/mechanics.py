@@ -1,0 +1,36 @@
+"""The order of things within a game loop, and the loops of an environment step."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from grasp.envs.skirmish import fire, movement, targets
+from grasp.envs.skirmish.battle import Battle, Rules
+from grasp.envs.skirmish.units import LOOPS_A_STEP, Unit
+
+
+def age(unit: Unit, battle: Battle, shields: bool) -> Battle:
+    """Timers and what grows back; the dead keep nothing that grows."""
+    alive = battle.hp > 0
+    hp = jnp.where(alive, jnp.minimum(unit.hp, battle.hp + unit.regenerates), 0.0)
+    energy = jnp.where(unit.heals > 0, jnp.minimum(200.0, battle.energy + 0.5625 / 16), 0.0)
+    battle = battle._replace(hp=hp, energy=energy, cooldown=jnp.maximum(battle.cooldown - 1.0, 0.0))
+    if not shields:
+        return battle
+    calm = battle.calm + 1.0
+    grown = jnp.minimum(unit.shield, battle.shield + 2.0 / 16)
+    return battle._replace(calm=calm, shield=jnp.where(alive & (calm > 160), grown, battle.shield))
+
+
+def fight(rules: Rules, unit: Unit, battle: Battle, delay: Float[Array, "N B"]) -> Battle:
+    """The loops of one environment step. `delay` is what a weapon takes longer, or less, after its next shot."""
+
+    def loop(index: Int[Array, ""], battle: Battle) -> Battle:
+        battle = age(unit, battle, rules.shields)
+        battle = targets.aim(rules, unit, battle, index == 0)
+        battle = fire.shoot(rules, unit, battle, delay)
+        if rules.healers:
+            battle = fire.heal(rules, unit, battle)
+        return movement.move(rules, unit, battle)
+
+    return jax.lax.fori_loop(0, LOOPS_A_STEP, loop, battle)

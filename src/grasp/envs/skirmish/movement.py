@@ -1,0 +1,131 @@
+"""Where everyone goes: towards its goal, and out of those whom it runs into, which leads it along them; never through
+walls. Who stands is not moved by who walks."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from grasp.envs.skirmish.battle import MOVE, SCRIPT, Battle, Rules, at, distance, row, sides
+from grasp.envs.skirmish.fire import gap
+from grasp.envs.skirmish.targets import is_acting
+from grasp.envs.skirmish.units import Unit
+
+ARRIVED = 0.5
+"""A script that goes to a point stops so near it."""
+PUSHES = 3
+"""Rounds of pushing apart in a loop."""
+STANDING_WEIGHT = 1e-3
+"""How much of a push a unit that stands takes, against 1 for one that walks: nothing from walkers, half from another
+that stands."""
+STANDING_PUSH = 0.25
+"""How far it is pushed at most in a loop, in its own steps."""
+
+ASIDE = 0.02
+"""A push also turns a little, the same way for both: two that meet head-on pass each other."""
+SETTLE = 10
+"""Rounds of pushing before a battle begins."""
+
+
+def move(rules: Rules, unit: Unit, battle: Battle) -> Battle:
+    """One loop's movement of everyone alive."""
+    goal_x, goal_y, step = wishes(rules, unit, battle)
+    far = distance(battle.x, battle.y, goal_x, goal_y)
+    walks = (step > 0) & (far > 1e-4)
+    step = jnp.where(walks, jnp.minimum(step, far), 0.0)
+    to_x, to_y = (goal_x - battle.x) / jnp.maximum(far, 1e-4), (goal_y - battle.y) / jnp.maximum(far, 1e-4)
+    wanted_x, wanted_y = battle.x + step * to_x, battle.y + step * to_y
+    x, y = pushed(rules, unit, battle, wanted_x, wanted_y, walks)
+    x, y = walled(rules, unit, x, y)
+    alive = battle.hp > 0
+    return battle._replace(x=jnp.where(alive, x, battle.x), y=jnp.where(alive, y, battle.y))
+
+
+def wishes(rules: Rules, unit: Unit, battle: Battle) -> tuple[Array, Array, Array]:
+    """Everyone's goal, and how far it would go in this loop: 0 for those who stand."""
+    acting = is_acting(battle)
+    chases = acting & (gap(unit, battle) > unit.reach)
+    if rules.drawn and rules.healers:  # SMACv2's map orders healers to attack, which they cannot
+        chases &= (unit.heals == 0) | (battle.order != SCRIPT)
+    ordered = battle.order == MOVE
+    goal_x = jnp.where(acting, at(battle.x, battle.target), battle.goal_x)
+    goal_y = jnp.where(acting, at(battle.y, battle.target), battle.goal_y)
+    goes = chases | ordered
+    speed = unit.speed
+    if not rules.drawn:
+        idle = (battle.order == SCRIPT) & (battle.target < 0)
+        enemy = sides(rules)
+        rally_x, rally_y = (jnp.where(enemy, rules.rally[1][k], rules.rally[0][k]) for k in range(2))
+        goal_x, goal_y = jnp.where(idle, rally_x, goal_x), jnp.where(idle, rally_y, goal_y)
+        marching = idle & (distance(battle.x, battle.y, goal_x, goal_y) > ARRIVED)
+        goes |= marching
+        if rules.healers:  # healers march no faster than the slowest of their side
+            others = (battle.hp > 0) & (unit.heals == 0)
+            slowest = [
+                jnp.where(others & (enemy == side), speed, jnp.inf).min(0, keepdims=True) for side in (False, True)
+            ]
+            speed = jnp.where(
+                marching & (unit.heals > 0), jnp.minimum(speed, jnp.where(enemy, slowest[1], slowest[0])), speed
+            )
+    return goal_x, goal_y, jnp.where(goes & (battle.hp > 0), speed, 0.0)
+
+
+def layer(unit: Unit) -> Float[Array, "N B"]:
+    """Units of one layer are in each other's way: ground, air, and those who walk over others."""
+    return unit.flies + 2.0 * unit.tall
+
+
+def pushed(
+    rules: Rules, unit: Unit, battle: Battle, wanted_x: Array, wanted_y: Array, walks: Bool[Array, "N B"]
+) -> tuple[Array, Array]:
+    """Everyone moved apart from whom it overlaps, by a step at most: who walks gives way to who stands."""
+    weight = jnp.where(walks, 1.0, STANDING_WEIGHT)
+    x, y = wanted_x, wanted_y
+    for _ in range(PUSHES):
+        x, y = push(rules, unit, battle, weight, x, y)
+    shift_x, shift_y = x - wanted_x, y - wanted_y
+    limit = unit.speed * jnp.where(walks, 1.0, STANDING_PUSH)
+    scale = jnp.minimum(1.0, limit * jax.lax.rsqrt(jnp.maximum(shift_x**2 + shift_y**2, 1e-12)))
+    return wanted_x + scale * shift_x, wanted_y + scale * shift_y
+
+
+def push(
+    rules: Rules, unit: Unit, battle: Battle, weight: Float[Array, "N B"], x: Array, y: Array
+) -> tuple[Array, Array]:
+    """One round of pushing: out of everyone whom a unit overlaps, by its share of the overlap."""
+    everyone = jnp.arange(rules.num_units)[:, None]
+    layers = layer(unit)
+    # the dead are in nobody's way: a size so negative that they overlap no one
+    size = jnp.where(battle.hp > 0, unit.separation, -100.0)
+
+    def by(place: Int[Array, ""], moved: tuple[Array, Array]) -> tuple[Array, Array]:
+        dx, dy = x - row(x, place), y - row(y, place)
+        squared = dx * dx + dy * dy
+        inverse = jax.lax.rsqrt(jnp.maximum(squared, 1e-8))
+        overlap = jnp.maximum(size + row(size, place) - squared * inverse, 0.0)
+        share = weight / (weight + row(weight, place))
+        strength = jnp.where((layers == row(layers, place)) & (everyone != place), overlap * share * inverse, 0.0)
+        # on one spot: a direction of the pair's own, opposite for the two
+        same = squared < 1e-8
+        sign = jnp.where(everyone > place, 1e-4, -1e-4)
+        angle = 2.4 * (everyone + place)
+        dx, dy = jnp.where(same, sign * jnp.cos(angle), dx), jnp.where(same, sign * jnp.sin(angle), dy)
+        return moved[0] + strength * (dx - ASIDE * dy), moved[1] + strength * (dy + ASIDE * dx)
+
+    shift = jax.lax.fori_loop(0, rules.num_units, by, (jnp.zeros_like(x), jnp.zeros_like(y)))
+    return x + shift[0], y + shift[1]
+
+
+def settled(rules: Rules, unit: Unit, battle: Battle) -> Battle:
+    """The start of a battle with nobody off the map or inside another."""
+    x, y = walled(rules, unit, battle.x, battle.y)
+    for _ in range(SETTLE):
+        x, y = walled(rules, unit, *push(rules, unit, battle, jnp.ones_like(x), x, y))
+    return battle._replace(x=x, y=y)
+
+
+def walled(rules: Rules, unit: Unit, x: Array, y: Array) -> tuple[Array, Array]:
+    """Ground units stay within the walls by their inner radius, flying ones on the map."""
+    edge = jnp.where(unit.flies > 0, 0.0, unit.inner)
+    low = jnp.where(unit.flies > 0, 0.0, rules.low + edge)
+    high = jnp.where(unit.flies > 0, rules.size, rules.high - edge)
+    return jnp.clip(x, edge, rules.size - edge), jnp.clip(y, low, high)

@@ -1,0 +1,105 @@
+"""Who aims at whom: orders that can no longer be carried out, and the computer's choice of targets."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from grasp.envs.skirmish.battle import ATTACK, SCRIPT, STOP, Battle, Rules, at, can_hit, distance, row
+from grasp.envs.skirmish.units import Unit
+
+
+def aim(rules: Rules, unit: Unit, battle: Battle, first: Bool[Array, ""]) -> Battle:
+    """Everyone's target for this loop; `first` is the first loop of a step, in which SMACv2's map wakes the idle."""
+    battle = obey(unit, battle)
+    allies, enemies = (0, rules.num_allies), (rules.num_allies, rules.num_units)
+    chosen = [
+        acquire(rules, unit, battle, mine, theirs, first) if scripted else battle.target[slice(*mine)]
+        for mine, theirs, scripted in zip((allies, enemies), (enemies, allies), rules.scripted, strict=True)
+    ]
+    return battle._replace(target=jnp.concatenate(chosen))
+
+
+def obey(unit: Unit, battle: Battle) -> Battle:
+    """An order to attack, or heal, someone who is dead or out of the weapon's plane is void."""
+    target = battle.target
+    mine = jax.tree.map(lambda stat: at(stat, target), unit)
+    possible = jnp.where(unit.heals > 0, mine.biological > 0, can_hit(unit, mine)) & (at(battle.hp, target) > 0)
+    return battle._replace(order=jnp.where((battle.order == ATTACK) & ~possible, STOP, battle.order))
+
+
+def acquire(
+    rules: Rules, unit: Unit, battle: Battle, mine: tuple[int, int], theirs: tuple[int, int], first: Bool[Array, ""]
+) -> Int[Array, "M B"]:
+    """One side's targets by the game's rules: the one you have, else the nearest that you notice, else one that attacks
+    you. On SMACv2's map the idle get the nearest of all once a step, and keep it until it dies."""
+    here = slice(*mine)
+    my, me = jax.tree.map(lambda v: v[here], unit), jax.tree.map(lambda v: v[here], battle)
+    self = jnp.arange(*mine)[:, None]
+    scan = jnp.maximum(5.0, my.reach + 0.5)
+    nothing = (jnp.full(me.x.shape, jnp.inf), jnp.full(me.x.shape, -1))
+
+    def look(place: Int[Array, ""], found: tuple) -> tuple:
+        near, provoking, any_of_all = found
+        them = jax.tree.map(lambda v: row(v, place), battle)
+        their = jax.tree.map(lambda v: row(v, place), unit)
+        far = distance(me.x, me.y, them.x, them.y)
+        valid = (them.hp > 0) & can_hit(my, their)
+        if rules.smaclite:  # it measures from the centre, and likes healers best
+            noticed, wish = far < 5.0 + their.radius, far - 1000.0 * their.heals
+        else:
+            noticed, wish = far - my.radius - their.radius <= scan, far
+        if rules.enemy == "focus":
+            wish = them.hp + them.shield
+        near = closer(near, valid & noticed, wish, place)
+        if rules.drawn:
+            return near, provoking, closer(any_of_all, valid, far, place)
+        attacks_me = (them.order >= ATTACK) & (them.target == self)
+        return near, closer(provoking, valid & attacks_me, far, place), any_of_all
+
+    near, provoking, any_of_all = jax.lax.fori_loop(*theirs, look, (nothing, nothing, nothing))
+    chosen = jnp.where(near[1] >= 0, near[1], provoking[1])
+    if rules.drawn:
+        chosen = jnp.where((chosen < 0) & first, any_of_all[1], chosen)
+    chosen = jnp.where(keeps(rules, unit, battle, my, me, self), me.target, chosen)
+    return heal_target(rules, my, me, mine, chosen) if rules.healers else chosen
+
+
+def closer(best: tuple[Array, Array], valid: Array, wish: Array, place: Int[Array, ""]) -> tuple[Array, Array]:
+    """The better of the best so far and one more; the first of equals."""
+    better = valid & (wish < best[0])
+    return jnp.where(better, wish, best[0]), jnp.where(better, place, best[1])
+
+
+def keeps(
+    rules: Rules, unit: Unit, battle: Battle, my: Unit, me: Battle, self: Int[Array, "M 1"]
+) -> Bool[Array, "M B"]:
+    """Whether a unit stays with the target it has."""
+    them = jax.tree.map(lambda v: at(v, me.target), battle)
+    their = jax.tree.map(lambda v: at(v, me.target), unit)
+    valid = (me.target >= 0) & (them.hp > 0) & can_hit(my, their)
+    if rules.drawn:
+        return valid
+    in_reach = distance(me.x, me.y, them.x, them.y) - my.radius - their.radius <= my.reach
+    attacks_me = (them.order >= ATTACK) & (them.target == self)
+    return valid & (in_reach | attacks_me)
+
+
+def heal_target(
+    rules: Rules, my: Unit, me: Battle, mine: tuple[int, int], chosen: Int[Array, "M B"]
+) -> Int[Array, "M B"]:
+    """A healer takes the nearest hurt friend whom it notices instead."""
+    nothing = (jnp.full(me.x.shape, jnp.inf), jnp.full(me.x.shape, -1))
+
+    def look(place: Int[Array, ""], best: tuple) -> tuple:
+        them, their = jax.tree.map(lambda v: row(v, place), me), jax.tree.map(lambda v: row(v, place), my)
+        far = distance(me.x, me.y, them.x, them.y)
+        hurt = (them.hp > 0) & (them.hp < their.hp) & (their.biological > 0)
+        return closer(best, hurt & (far - my.radius - their.radius <= 5.0), far, place + mine[0])
+
+    friend = jax.lax.fori_loop(0, mine[1] - mine[0], look, nothing)[1]
+    return jnp.where(my.heals > 0, friend, chosen)
+
+
+def is_acting(battle: Battle) -> Bool[Array, "N B"]:
+    """Who is alive and has a target to act on."""
+    return (battle.hp > 0) & (battle.target >= 0) & ((battle.order == ATTACK) | (battle.order == SCRIPT))

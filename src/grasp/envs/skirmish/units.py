@@ -1,0 +1,130 @@
+"""The units: one row each. Distances in cells, times in game loops (16 a game second, 8 an environment step).
+
+Profile `sc2` is the game as SMAC steps it; `smaclite` has that simulator's numbers, for comparison only: its speeds and
+periods are those of another clock. Where the numbers come from is told in docs/skirmish.md.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+Profile = Literal["sc2", "smaclite"]
+LOOPS_A_SECOND = 16
+LOOPS_A_STEP = 8
+Stat = Any
+"""A number in the table below; in a battle an array, [N] or [N, B]."""
+
+
+class Unit(NamedTuple):
+    """What is known of a type of unit, or of all units of a battle."""
+
+    hp: Stat
+    shield: Stat = 0.0
+    armour: Stat = 0.0
+    light: Stat = False
+    armoured: Stat = False
+    biological: Stat = False
+    flies: Stat = False
+    tall: Stat = False
+    """Walks over other units; air weapons reach it too."""
+    damage: Stat = 0.0
+    hits: Stat = 1
+    bonus_light: Stat = 0.0
+    bonus_armoured: Stat = 0.0
+    sweeps: Stat = False
+    """Its beams also hit what stands beside the target."""
+    explodes: Stat = False
+    heals: Stat = False
+    period: Stat = 0.0
+    """Loops from shot to shot."""
+    reach: Stat = 0.0
+    """Weapon range, from edge to edge."""
+    hits_ground: Stat = True
+    hits_air: Stat = False
+    speed: Stat = 0.0
+    """Cells a loop."""
+    radius: Stat = 0.0
+    separation: Stat = 0.0
+    """The radius within which it lets no other unit stand."""
+    inner: Stat = 0.375
+    """Its radius towards walls."""
+    sight: Stat = 9.0
+    mask_range: Stat = 6.0
+    """SMACv2: how far away it may be ordered to attack, from centre to centre."""
+    cooldown_scale: Stat = 1.0
+    """What SMAC divides its cooldown by."""
+    regenerates: Stat = 0.0
+    """Hit points a loop."""
+
+
+def _per_loop(a_second: float) -> float:
+    return a_second / LOOPS_A_SECOND
+
+
+SC2: dict[str, Unit] = {
+    "baneling": Unit(
+        30, biological=True, damage=20, bonus_light=15, explodes=True, reach=0.25, speed=_per_loop(2.5),
+        radius=0.375, separation=0.375, sight=8, mask_range=2, regenerates=_per_loop(0.2734),
+    ),
+    "colossus": Unit(
+        200, 150, 1, armoured=True, tall=True, damage=10, hits=2, bonus_light=5, sweeps=True, period=24.0, reach=7,
+        speed=_per_loop(2.25), radius=1.0, separation=0.75, inner=0.5625, sight=10, mask_range=7, cooldown_scale=24,
+    ),
+    "hydralisk": Unit(
+        80, light=True, biological=True, damage=12, period=13.199, reach=5, hits_air=True, speed=_per_loop(2.25),
+        radius=0.625, separation=0.5, sight=9, mask_range=5, cooldown_scale=10, regenerates=_per_loop(0.2734),
+    ),
+    "marauder": Unit(
+        125, 0, 1, armoured=True, biological=True, damage=10, bonus_armoured=10, period=24.0, reach=6,
+        speed=_per_loop(2.25), radius=0.5625, separation=0.5, sight=10, mask_range=6, cooldown_scale=25,
+    ),
+    "marine": Unit(
+        45, light=True, biological=True, damage=6, period=13.773, reach=5, hits_air=True, speed=_per_loop(2.25),
+        radius=0.375, separation=0.375, sight=9, mask_range=5, cooldown_scale=15,
+    ),
+    "medivac": Unit(
+        150, 0, 1, armoured=True, flies=True, heals=True, reach=4, hits_ground=False, speed=_per_loop(2.75),
+        radius=0.75, separation=0.75, inner=0.0, sight=11, mask_range=4, cooldown_scale=200,
+    ),
+    "stalker": Unit(
+        80, 80, 1, armoured=True, damage=13, bonus_armoured=5, period=29.922, reach=6, hits_air=True,
+        speed=_per_loop(2.9531), radius=0.625, separation=0.625, inner=0.5, sight=10, mask_range=6, cooldown_scale=35,
+    ),
+    "zealot": Unit(
+        100, 50, 1, light=True, biological=True, damage=8, hits=2, period=19.2, reach=0.1, speed=_per_loop(2.25),
+        radius=0.5, separation=0.375, sight=9, mask_range=2, cooldown_scale=22,
+    ),
+    "zergling": Unit(
+        35, light=True, biological=True, damage=5, period=11.137, reach=0.1, speed=_per_loop(2.9531),
+        radius=0.375, separation=0.375, sight=8, mask_range=2, cooldown_scale=11, regenerates=_per_loop(0.2734),
+    ),
+}  # fmt: skip
+"""Allies of the benchmark, which has them as copies of the game's units."""
+
+STOCK: dict[str, dict[str, float]] = {"hydralisk": {"hp": 90.0}, "medivac": {"speed": _per_loop(2.5)}}
+"""Where the game's own units, which the enemy has, differ from those copies."""
+
+SMACLITE: dict[str, dict[str, float]] = {
+    "baneling": {"speed": _per_loop(3.15), "damage": 80.0, "bonus_light": 0.0, "regenerates": _per_loop(0.38)},
+    "colossus": {"speed": _per_loop(3.15), "period": 18.0, "tall": False, "separation": 1.0},
+    "marauder": {"speed": _per_loop(3.15), "period": 18.0, "separation": 0.5625},
+    "marine": {"speed": _per_loop(3.15), "period": 10.0},
+    "medivac": {"speed": _per_loop(3.5)},
+    "stalker": {"speed": _per_loop(4.13), "period": 22.0},
+    "zealot": {"speed": _per_loop(3.15), "period": 14.0, "separation": 0.5},
+    "zergling": {"speed": _per_loop(4.13), "period": 8.0, "regenerates": _per_loop(0.38)},
+}
+"""What smaclite changes, on both sides. It has no hydralisk."""
+
+NAMES = tuple(sorted(SC2))
+"""Types by number. The order of the alphabet is that of the game, by which the benchmark sorts agents."""
+
+
+def table(profile: Profile) -> Unit:
+    """Every stat as an array [side, type]: allies first."""
+    sides = []
+    for side in ({}, STOCK):
+        changes = side if profile == "sc2" else SMACLITE
+        sides.append([SC2[name]._replace(**changes.get(name, {})) for name in NAMES])
+    columns = (np.array([[unit[k] for unit in side] for side in sides], np.float32) for k in range(len(Unit._fields)))
+    return Unit(*columns)
