@@ -8,6 +8,7 @@ import pytest
 
 import grasp
 from grasp import cli, runs
+from grasp.config import configure
 from grasp.hyper import ALGORITHMS
 from grasp.journal import read
 
@@ -46,6 +47,9 @@ def finished(tmp_path_factory):
         (["train", "mappo", "matrix/climbing", "--steps", "10"], "steps 10 does not reach one iteration"),
         (["train", "grasp-mappo", "matrix/climbing", "--operator", "min_nrm"], "did you mean 'min_norm'?"),
         (["train", "mappo", "matrix/climbing", "--sharing", "all"], "sharing must be one of shared, hybrid, separate"),
+        (["train", "mappo", "skirmish/3m", "--env.enemi", "hold"], "did you mean '--env.enemy'?"),
+        (["train", "mappo", "skirmish/3m", "--env.enemy", "brave"], "enemy must be one of attack, focus, hold"),
+        (["train", "mappo", "matrix/climbing", "--env.enemy", "hold"], "unknown option '--env.enemy'"),
         (["train", "mappo"], "the following arguments are required: ENV"),
         (["tran"], "unknown command 'tran'; did you mean 'train'?"),
         (["resume", "nowhere"], "no run directory 'nowhere'"),
@@ -208,3 +212,16 @@ def test_a_second_writer_is_refused(finished):
     refused = pytest.raises(grasp.GraspError, match="being written by another process")
     with runs.writing(run, 0), refused, runs.writing(run, 0):
         pass
+
+
+def test_an_option_of_the_environment_is_part_of_what_was_trained(here, capsys, monkeypatch):
+    told = []
+    monkeypatch.setattr("grasp.api.train", lambda algo, env, **options: told.append((algo, env)) or here)
+    monkeypatch.setattr("grasp.report.print_run", lambda run, console: None)
+    assert cli.main(["train", "mappo", "skirmish/3m", "--env.start_jitter", "0.5", "--env.enemy", "hold"]) == 0
+    assert told == [("mappo", "skirmish/3m?enemy=hold,start_jitter=0.5")]
+    config = configure("mappo", "skirmish/3m?enemy=hold", {})
+    assert runs.default_path(config).name == "mappo_skirmish-3m-enemy=hold"
+    with pytest.raises(SystemExit):
+        cli.main(["train", "mappo", "skirmish/3m", "--help"])
+    assert "--env.enemy" in capsys.readouterr().out

@@ -82,12 +82,22 @@ def add_train(commands: Any, arguments: list[str]) -> None:
             *flags(option), dest=option.name, metavar="VALUE", type=typed(option), default=argparse.SUPPRESS,
             help=f"{option.metadata['help']} (default: {default})",
         )  # fmt: skip
-    refuse_unknown(
-        arguments,
-        [flag for option in known for flag in flags(option)] + ["--out", "--parallel", "--tensorboard"],
-        "train",
-    )
-    command.set_defaults(call=run_train, names=[option.name for option in known])
+    of_env = env_flags(arguments)
+    for flag, kind in of_env.items():
+        command.add_argument(flag, metavar="VALUE", default=argparse.SUPPRESS, help=f"the environment's: {kind}")
+    own = [flag for option in known for flag in flags(option)]
+    refuse_unknown(arguments, [*own, *of_env, "--out", "--parallel", "--tensorboard"], "train")
+    command.set_defaults(call=run_train, names=[option.name for option in known], of_env=list(of_env))
+
+
+def env_flags(arguments: list[str]) -> dict[str, str]:
+    """`--env.NAME` for every option of the environment that is to be trained in, with its type in words."""
+    asked = any(word.startswith("--env.") or word in ("-h", "--help") for word in arguments)
+    if len(arguments) < 3 or arguments[0] != "train" or not asked:
+        return {}
+    from grasp.envs import base as envs
+
+    return {f"--env.{name}": describe(kind) for name, kind in envs.options(arguments[2]).items()}
 
 
 def flags(option: Field) -> list[str]:
@@ -191,13 +201,14 @@ def run_train(options: argparse.Namespace) -> None:
     from rich.console import Console
 
     from grasp import api, cache, report
+    from grasp.envs import base as envs
 
     cache.enable()
     given = {name: getattr(options, name) for name in options.names if hasattr(options, name)}
+    of_env = {flag.removeprefix("--env."): getattr(options, flag.removeprefix("--"), None) for flag in options.of_env}
+    env = envs.with_options(options.env, {name: text for name, text in of_env.items() if text is not None})
     console = Console()
-    run = api.train(
-        options.algo, options.env, out=options.out, tensorboard=options.tensorboard, console=console, **given
-    )
+    run = api.train(options.algo, env, out=options.out, tensorboard=options.tensorboard, console=console, **given)
     report.print_run(run, console)
 
 

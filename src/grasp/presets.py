@@ -77,7 +77,7 @@ def settings(preset: str, hyper: Hyper, env: str) -> dict[str, Any]:
         return {}
     algo = FAMILIES[type(hyper)]
     rows = PRESETS[preset][algo]
-    family, _, scenario = env.partition("/")
+    family, _, scenario = env.partition("?")[0].partition("/")
     for name in (scenario, family, ""):
         if name in rows:
             return rows[name]

@@ -54,7 +54,7 @@ class Run:
 
 def default_path(config: Config) -> Path:
     """`runs/ALGO_ENV`, numbered from the second on."""
-    base = f"{config.algo}_{config.env.replace('/', '-').replace(':', '-')}"
+    base = f"{config.algo}_{re.sub('[^A-Za-z0-9_.=]', '-', config.env)}"
     number = 1
     while True:
         path = Path("runs") / (base if number == 1 else f"{base}-{number}")

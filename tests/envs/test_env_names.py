@@ -5,10 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 from test_contract import check
 
-from grasp.envs import families, make, names
+from grasp.envs import base, families, make, names
 from grasp.types import Env, GraspError
 
 DOCS = Path(__file__).parents[2] / "docs" / "environments.md"
@@ -107,3 +109,34 @@ def test_own_environment_misspelt(name, sentence):
 def test_a_package_missing_inside_the_users_module_is_not_hidden():
     with pytest.raises(ModuleNotFoundError, match="a_package_nobody_has"):
         make("own_broken:make")
+
+
+# Options
+
+
+def test_options_are_part_of_the_name_and_change_the_task():
+    plain, weaker = make("skirmish/3m"), make("skirmish/3m?enemy=hold,start_jitter=0.5")
+    assert plain.spec.name == "skirmish/3m"
+    assert weaker.spec.name == "skirmish/3m?enemy=hold,start_jitter=0.5"
+    assert base.options("skirmish/3m").keys() >= {"enemy", "profile", "start_jitter"}
+    assert base.options("mpe/simple") == {}
+    assert base.with_options("skirmish/3m", {}) == "skirmish/3m"
+    assert base.with_options("skirmish/3m", {"start_jitter": "0.5", "enemy": "hold"}) == weaker.spec.name
+    starts = [np.asarray(env.reset(jax.random.key(0))[0].battle.x) for env in (plain, weaker)]
+    assert 0 < np.abs(starts[0] - starts[1]).max() <= 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("skirmish/3m?enemi=hold", "environment 'skirmish/3m' has no option 'enemi'; did you mean 'enemy'?"),
+        ("skirmish/3m?enemy=brave", "enemy must be one of attack, focus, hold, not 'brave'"),
+        ("skirmish/3m?start_jitter=far", "start_jitter must be a number, not 'far'"),
+        ("skirmish/3m?cooldown_noise=1", "cooldown_noise must be true or false, not '1'"),
+        ("probe/value?speed=2", "environment 'probe/value' has no option 'speed'; it has none"),
+    ],
+)
+def test_a_wrong_option_is_answered_with_the_right_one(name, sentence):
+    with pytest.raises(GraspError) as mistake:
+        make(name)
+    assert str(mistake.value) == sentence

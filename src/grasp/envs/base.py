@@ -15,13 +15,16 @@ An environment is an `Env`: a spec and two pure functions for one copy of it, us
 - `obs` and `state` are float32, `avail` and `alive` bool, shapes as `spec` says. Stepping a finished episode is legal
   and ignored by the caller.
 
-A family is a module with `names() -> list[str]` and `make(task) -> Env`; the spec's name is `family/task`.
+A family is a module with `names() -> list[str]` and `make(task) -> Env`; the spec's name is `family/task`. A family
+that has options declares them in a NamedTuple `Options`, whose fields `make` takes by name. Options are part of an
+environment's name, `family/task?option=value,option=value`: two tasks that differ in one are never taken for the same.
 """
 
 import difflib
 import importlib
+from dataclasses import replace
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from grasp.types import Env, GraspError
 
@@ -58,12 +61,15 @@ def make(name: str) -> Env:
     """The environment called `family/task`, or what `package.module:factory` gives: an `Env` or a callable to one."""
     if ":" in name:
         return _load(name)
-    if name not in names():
-        raise GraspError(f"unknown environment {name!r}; {_suggest(name)}")
-    family, _, task = name.partition("/")
+    plain, _, words = name.partition("?")
+    if plain not in names():
+        raise GraspError(f"unknown environment {plain!r}; {_suggest(plain)}")
+    family, _, task = plain.partition("/")
     entry = _FAMILIES[family]
+    chosen = _chosen(plain, words)
     try:
-        return importlib.import_module(entry.module).make(task)
+        env = importlib.import_module(entry.module).make(task, **chosen)
+        return env._replace(spec=replace(env.spec, name=name))
     except ModuleNotFoundError as error:
         if entry.extra is None:
             raise
@@ -71,6 +77,45 @@ def make(name: str) -> Env:
         raise GraspError(
             f"environment {name!r} needs the package {package}; type: pip install 'grasp-marl[{entry.extra}]'"
         ) from error
+
+
+def options(name: str) -> dict[str, Any]:
+    """The options of an environment: their types by name."""
+    entry = _FAMILIES.get(name.partition("/")[0])
+    declared = getattr(importlib.import_module(entry.module), "Options", None) if entry else None
+    return get_type_hints(declared) if declared else {}
+
+
+def with_options(name: str, words: dict[str, str]) -> str:
+    """The environment's name with these options."""
+    return name if not words else f"{name}?{','.join(f'{option}={words[option]}' for option in sorted(words))}"
+
+
+def _chosen(name: str, words: str) -> dict[str, Any]:
+    known, chosen = options(name), {}
+    for word in words.split(",") if words else []:
+        option, _, text = word.partition("=")
+        if option not in known:
+            close = difflib.get_close_matches(option, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known) or 'none'}"
+            raise GraspError(f"environment {name!r} has no option {option!r}; {hint}")
+        chosen[option] = _read(option, text, known[option])
+    return chosen
+
+
+def _read(option: str, text: str, kind: Any) -> Any:
+    if get_origin(kind) is Literal:
+        if text in get_args(kind):
+            return text
+        raise GraspError(f"{option} must be one of {', '.join(get_args(kind))}, not {text!r}")
+    if kind is bool:
+        if text in ("true", "false"):
+            return text == "true"
+        raise GraspError(f"{option} must be true or false, not {text!r}")
+    try:
+        return kind(text)
+    except ValueError:
+        raise GraspError(f"{option} must be a number, not {text!r}") from None
 
 
 def _suggest(name: str) -> str:

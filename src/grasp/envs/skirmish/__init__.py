@@ -6,7 +6,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,8 @@ class Options(NamedTuple):
     """SMACv2 hides enemies that it has not kept book of (sight.py)."""
     start_jitter: float = 0.0
     """SMAC's maps: how far a team's start may be shifted."""
-    enemy: Literal["attack", "focus"] = "attack"
+    enemy: Literal["attack", "focus", "hold"] = "attack"
+    """How the computer fights: the nearest first; the weakest of those it notices; or without coming any nearer."""
 
 
 class State(NamedTuple):
@@ -65,11 +66,9 @@ def names() -> list[str]:
     return list(MAPS)
 
 
-DEFAULT = Options()
-
-
-def make(task: str, options: Options = DEFAULT) -> Env:
-    """The battle on a map."""
+def make(task: str, **chosen: Any) -> Env:
+    """The battle on a map, with the fields of `Options`."""
+    options = Options(**chosen)
     battlefield = find(task)
     rules = rules_of(battlefield, options)
     field = Field(rules, battlefield, observation.codes(battlefield), options, over_copies(rules))
@@ -106,6 +105,7 @@ def rules_of(battlefield: Map, options: Options) -> Rules:
         drawn=battlefield.drawn,
         shields=battlefield.shields,
         healers=tuple(int(p) for p in places) if battlefield.healers else (),
+        layers=bool(battlefield.types & {"medivac", "colossus"}),
         sweeps="colossus" in battlefield.types,
         explodes="baneling" in battlefield.types,
         double_hits=bool(battlefield.types & {"zealot", "colossus"}),

@@ -5,7 +5,8 @@ units do to each other is a loop over units, each step of which is a few operati
 pairs, N² B of them, are never stored, and no reduction runs along the fast axis (docs/skirmish.md has timings).
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,8 @@ class Rules(NamedTuple):
     shields: bool
     healers: tuple[int, ...]
     """Places that may hold a healer."""
+    layers: bool
+    """Whether some fly or walk over others."""
     sweeps: bool
     explodes: bool
     double_hits: bool
@@ -67,6 +70,15 @@ class Battle(NamedTuple):
 def row(values: Array, place: Int[Array, ""]) -> Array:
     """One unit's values, to be compared with everyone's."""
     return jax.lax.dynamic_slice_in_dim(values, place, 1, 0)
+
+
+UNROLL = 8
+"""Units that a loop over units takes at once: fewer, larger kernels."""
+
+
+def each(places: tuple[int, int], body: Callable[[Array, Any], Any], start: Any) -> Any:
+    """A loop over units."""
+    return jax.lax.fori_loop(*places, body, start, unroll=min(UNROLL, places[1] - places[0]))
 
 
 def at(values: Array, places: Int[Array, "M B"]) -> Array:

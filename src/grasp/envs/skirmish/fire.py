@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from grasp.envs.skirmish.battle import Battle, Rules, at, distance, row, sides
+from grasp.envs.skirmish.battle import Battle, Rules, at, distance, each, row
 from grasp.envs.skirmish.targets import is_acting
 from grasp.envs.skirmish.units import Unit
 
@@ -29,37 +29,11 @@ def shoot(rules: Rules, unit: Unit, battle: Battle, delay: Float[Array, "N B"]) 
     """Everyone who can fires; then the dead are known."""
     alive = battle.hp > 0
     ready = is_acting(battle) & (unit.damage > 0) & (battle.cooldown <= 0) & (gap(unit, battle) <= unit.reach)
-    bursts = (ready & (unit.explodes > 0)) | battle.bursting
-    everyone = jnp.arange(rules.num_units)[:, None]
-    enemy = sides(rules)
-    least = 0.0 if rules.smaclite else 0.5
-
-    def strike(place: Int[Array, ""], carry: tuple) -> tuple:
-        hp, shield, hit_at_all = carry
-        my = jax.tree.map(lambda v: row(v, place), unit)
-        target = row(battle.target, place)
-        hit = row(ready, place) & (everyone == target)
-        opposing = (enemy != row(enemy, place)) & (unit.flies == 0)
-        if rules.sweeps:
-            hit |= row(ready, place) & (my.sweeps > 0) & opposing & swept(unit, battle, place, target)
-        if rules.explodes:
-            far = distance(row(battle.x, place), row(battle.y, place), battle.x, battle.y)
-            blast = row(bursts, place) & opposing & (far <= BLAST + unit.radius)
-            hit = jnp.where(my.explodes > 0, blast, hit)
-        hit &= alive
-        raw = my.damage + my.bonus_light * unit.light + my.bonus_armoured * unit.armoured
-        for number in range(2 if rules.double_hits else 1):
-            dealt = jnp.where(hit & (my.hits > number), raw, 0.0)
-            absorbed = jnp.minimum(dealt, shield)
-            through = dealt - absorbed
-            hp = hp - jnp.where(through > 0, jnp.maximum(through - unit.armour, least), 0.0)
-            shield = shield - absorbed
-        return hp, shield, hit_at_all | hit
-
-    start = (battle.hp, battle.shield, jnp.zeros(battle.hp.shape, bool))
-    hp, shield, hit = jax.lax.fori_loop(0, rules.num_units, strike, start)
-    hp = jnp.maximum(hp, 0.0)
     suicide = ready & (unit.explodes > 0)
+    bursts = suicide | battle.bursting
+    allies, enemies = (0, rules.num_allies), (rules.num_allies, rules.num_units)
+    sides = [struck(rules, unit, battle, ready, bursts, *pair) for pair in ((enemies, allies), (allies, enemies))]
+    hp, shield, hit = (jnp.concatenate(both) for both in zip(*sides, strict=True))
     killed = alive & (hp <= 0) & ~suicide & (unit.explodes > 0)
     return battle._replace(
         hp=jnp.where(suicide, 0.0, hp),
@@ -70,16 +44,58 @@ def shoot(rules: Rules, unit: Unit, battle: Battle, delay: Float[Array, "N B"]) 
     )
 
 
-def swept(unit: Unit, battle: Battle, place: Int[Array, ""], target: Int[Array, "1 B"]) -> Bool[Array, "N B"]:
+def struck(
+    rules: Rules,
+    unit: Unit,
+    battle: Battle,
+    ready: Bool[Array, "N B"],
+    bursts: Bool[Array, "N B"],
+    attackers: tuple[int, int],
+    targets: tuple[int, int],
+) -> tuple[Float[Array, "M B"], Float[Array, "M B"], Bool[Array, "M B"]]:
+    """What one side's fire leaves of the other: hit points and shields, and who was hit."""
+    places = jnp.arange(*targets)[:, None]
+    their, them = (jax.tree.map(lambda v: v[slice(*targets)], tree) for tree in (unit, battle))
+    alive, on_ground = them.hp > 0, their.flies == 0
+    least = 0.0 if rules.smaclite else 0.5
+
+    def strike(place: Int[Array, ""], carry: tuple) -> tuple:
+        hp, shield, hit_at_all = carry
+        my = jax.tree.map(lambda v: row(v, place), unit)
+        target = row(battle.target, place)
+        hit = row(ready, place) & (places == target)
+        if rules.sweeps:
+            hit |= row(ready, place) & (my.sweeps > 0) & on_ground & swept(their, them, battle, place, target)
+        if rules.explodes:
+            far = distance(row(battle.x, place), row(battle.y, place), them.x, them.y)
+            hit = jnp.where(my.explodes > 0, row(bursts, place) & on_ground & (far <= BLAST + their.radius), hit)
+        hit &= alive
+        raw = my.damage + my.bonus_light * their.light + my.bonus_armoured * their.armoured
+        for number in range(2 if rules.double_hits else 1):
+            dealt = jnp.where(hit & (my.hits > number), raw, 0.0)
+            absorbed = jnp.minimum(dealt, shield)
+            through = dealt - absorbed
+            hp = hp - jnp.where(through > 0, jnp.maximum(through - their.armour, least), 0.0)
+            shield = shield - absorbed
+        return hp, shield, hit_at_all | hit
+
+    start = (them.hp, them.shield, jnp.zeros(them.hp.shape, bool))
+    hp, shield, hit = each(attackers, strike, start)
+    return jnp.maximum(hp, 0.0), shield, hit
+
+
+def swept(
+    their: Unit, them: Battle, battle: Battle, place: Int[Array, ""], target: Int[Array, "1 B"]
+) -> Bool[Array, "M B"]:
     """Whose circle touches the rectangle that a unit's beams sweep across its target."""
     target_x, target_y = at(battle.x, target), at(battle.y, target)
     along_x, along_y = target_x - row(battle.x, place), target_y - row(battle.y, place)
     length = jnp.maximum(jnp.sqrt(along_x**2 + along_y**2), 1e-6)
     along_x, along_y = along_x / length, along_y / length
-    dx, dy = battle.x - target_x, battle.y - target_y
+    dx, dy = them.x - target_x, them.y - target_y
     across, along = jnp.abs(dx * along_y - dy * along_x), jnp.abs(dx * along_x + dy * along_y)
     outside = jnp.maximum(across - SWEEP[0], 0.0) ** 2 + jnp.maximum(along - SWEEP[1], 0.0) ** 2
-    return outside <= unit.radius**2
+    return outside <= their.radius**2
 
 
 def heal(rules: Rules, unit: Unit, battle: Battle) -> Battle:

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from grasp.envs.skirmish.battle import MOVE, SCRIPT, Battle, Rules, at, distance, row, sides
+from grasp.envs.skirmish.battle import MOVE, SCRIPT, Battle, Rules, at, distance, each, row, sides
 from grasp.envs.skirmish.fire import gap
 from grasp.envs.skirmish.targets import is_acting
 from grasp.envs.skirmish.units import Unit
@@ -14,11 +14,8 @@ ARRIVED = 0.5
 """A script that goes to a point stops so near it."""
 PUSHES = 3
 """Rounds of pushing apart in a loop."""
-STANDING_WEIGHT = 1e-3
-"""How much of a push a unit that stands takes, against 1 for one that walks: nothing from walkers, half from another
-that stands."""
 STANDING_PUSH = 0.25
-"""How far it is pushed at most in a loop, in its own steps."""
+"""How far a unit that stands is pushed at most in a loop, in its own steps."""
 
 ASIDE = 0.02
 """A push also turns a little, the same way for both: two that meet head-on pass each other."""
@@ -56,7 +53,7 @@ def wishes(rules: Rules, unit: Unit, battle: Battle) -> tuple[Array, Array, Arra
         enemy = sides(rules)
         rally_x, rally_y = (jnp.where(enemy, rules.rally[1][k], rules.rally[0][k]) for k in range(2))
         goal_x, goal_y = jnp.where(idle, rally_x, goal_x), jnp.where(idle, rally_y, goal_y)
-        marching = idle & (distance(battle.x, battle.y, goal_x, goal_y) > ARRIVED)
+        marching = idle & (distance(battle.x, battle.y, goal_x, goal_y) > ARRIVED) & (rules.enemy != "hold")
         goes |= marching
         if rules.healers:  # healers march no faster than the slowest of their side
             others = (battle.hp > 0) & (unit.heals == 0)
@@ -78,10 +75,9 @@ def pushed(
     rules: Rules, unit: Unit, battle: Battle, wanted_x: Array, wanted_y: Array, walks: Bool[Array, "N B"]
 ) -> tuple[Array, Array]:
     """Everyone moved apart from whom it overlaps, by a step at most: who walks gives way to who stands."""
-    weight = jnp.where(walks, 1.0, STANDING_WEIGHT)
     x, y = wanted_x, wanted_y
     for _ in range(PUSHES):
-        x, y = push(rules, unit, battle, weight, x, y)
+        x, y = push(rules, unit, battle, walks, x, y)
     shift_x, shift_y = x - wanted_x, y - wanted_y
     limit = unit.speed * jnp.where(walks, 1.0, STANDING_PUSH)
     scale = jnp.minimum(1.0, limit * jax.lax.rsqrt(jnp.maximum(shift_x**2 + shift_y**2, 1e-12)))
@@ -89,9 +85,9 @@ def pushed(
 
 
 def push(
-    rules: Rules, unit: Unit, battle: Battle, weight: Float[Array, "N B"], x: Array, y: Array
+    rules: Rules, unit: Unit, battle: Battle, walks: Bool[Array, "N B"], x: Array, y: Array
 ) -> tuple[Array, Array]:
-    """One round of pushing: out of everyone whom a unit overlaps, by its share of the overlap."""
+    """One round of pushing: out of everyone whom a unit overlaps. Of two that walk, or stand, each takes half."""
     everyone = jnp.arange(rules.num_units)[:, None]
     layers = layer(unit)
     # the dead are in nobody's way: a size so negative that they overlap no one
@@ -102,16 +98,14 @@ def push(
         squared = dx * dx + dy * dy
         inverse = jax.lax.rsqrt(jnp.maximum(squared, 1e-8))
         overlap = jnp.maximum(size + row(size, place) - squared * inverse, 0.0)
-        share = weight / (weight + row(weight, place))
-        strength = jnp.where((layers == row(layers, place)) & (everyone != place), overlap * share * inverse, 0.0)
-        # on one spot: a direction of the pair's own, opposite for the two
-        same = squared < 1e-8
-        sign = jnp.where(everyone > place, 1e-4, -1e-4)
-        angle = 2.4 * (everyone + place)
-        dx, dy = jnp.where(same, sign * jnp.cos(angle), dx), jnp.where(same, sign * jnp.sin(angle), dy)
+        share = jnp.where(walks == row(walks, place), 0.5, jnp.where(walks, 1.0, 0.0))
+        if rules.layers:
+            share = jnp.where(layers == row(layers, place), share, 0.0)
+        strength = overlap * share * inverse
+        dx = dx + jnp.where(squared < 1e-8, 1e-4 * jnp.sign(everyone - place), 0.0)  # on one spot: apart by their order
         return moved[0] + strength * (dx - ASIDE * dy), moved[1] + strength * (dy + ASIDE * dx)
 
-    shift = jax.lax.fori_loop(0, rules.num_units, by, (jnp.zeros_like(x), jnp.zeros_like(y)))
+    shift = each((0, rules.num_units), by, (jnp.zeros_like(x), jnp.zeros_like(y)))
     return x + shift[0], y + shift[1]
 
 
@@ -119,7 +113,7 @@ def settled(rules: Rules, unit: Unit, battle: Battle) -> Battle:
     """The start of a battle with nobody off the map or inside another."""
     x, y = walled(rules, unit, battle.x, battle.y)
     for _ in range(SETTLE):
-        x, y = walled(rules, unit, *push(rules, unit, battle, jnp.ones_like(x), x, y))
+        x, y = walled(rules, unit, *push(rules, unit, battle, jnp.ones(x.shape, bool), x, y))
     return battle._replace(x=x, y=y)
 
 

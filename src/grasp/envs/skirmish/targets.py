@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from grasp.envs.skirmish.battle import ATTACK, SCRIPT, STOP, Battle, Rules, at, can_hit, distance, row
+from grasp.envs.skirmish.battle import ATTACK, SCRIPT, STOP, Battle, Rules, at, can_hit, distance, each, row
 from grasp.envs.skirmish.units import Unit
 
 
@@ -56,9 +56,9 @@ def acquire(
         attacks_me = (them.order >= ATTACK) & (them.target == self)
         return near, closer(provoking, valid & attacks_me, far, place), any_of_all
 
-    near, provoking, any_of_all = jax.lax.fori_loop(*theirs, look, (nothing, nothing, nothing))
+    near, provoking, any_of_all = each(theirs, look, (nothing, nothing, nothing))
     chosen = jnp.where(near[1] >= 0, near[1], provoking[1])
-    if rules.drawn:
+    if rules.drawn and rules.enemy != "hold":
         chosen = jnp.where((chosen < 0) & first, any_of_all[1], chosen)
     chosen = jnp.where(keeps(rules, unit, battle, my, me, self), me.target, chosen)
     return heal_target(rules, my, me, mine, chosen) if rules.healers else chosen
@@ -96,7 +96,7 @@ def heal_target(
         hurt = (them.hp > 0) & (them.hp < their.hp) & (their.biological > 0)
         return closer(best, hurt & (far - my.radius - their.radius <= 5.0), far, place + mine[0])
 
-    friend = jax.lax.fori_loop(0, mine[1] - mine[0], look, nothing)[1]
+    friend = each((0, mine[1] - mine[0]), look, nothing)[1]
     return jnp.where(my.heals > 0, friend, chosen)
 
 
