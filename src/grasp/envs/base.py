@@ -66,9 +66,9 @@ def make(name: str) -> Env:
         raise GraspError(f"unknown environment {plain!r}; {_suggest(plain)}")
     family, _, task = plain.partition("/")
     entry = _FAMILIES[family]
-    chosen = _chosen(plain, words)
+    given = chosen(plain, words)
     try:
-        env = importlib.import_module(entry.module).make(task, **chosen)
+        env = importlib.import_module(entry.module).make(task, **given)
         return env._replace(spec=replace(env.spec, name=name))
     except ModuleNotFoundError as error:
         if entry.extra is None:
@@ -91,16 +91,17 @@ def with_options(name: str, words: dict[str, str]) -> str:
     return name if not words else f"{name}?{','.join(f'{option}={words[option]}' for option in sorted(words))}"
 
 
-def _chosen(name: str, words: str) -> dict[str, Any]:
-    known, chosen = options(name), {}
+def chosen(name: str, words: str) -> dict[str, Any]:
+    """The options in the words after an environment's name, as values of their types."""
+    known, values = options(name), {}
     for word in words.split(",") if words else []:
         option, _, text = word.partition("=")
         if option not in known:
             close = difflib.get_close_matches(option, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known) or 'none'}"
             raise GraspError(f"environment {name!r} has no option {option!r}; {hint}")
-        chosen[option] = _read(option, text, known[option])
-    return chosen
+        values[option] = _read(option, text, known[option])
+    return values
 
 
 def _read(option: str, text: str, kind: Any) -> Any:

@@ -68,11 +68,14 @@ def names() -> list[str]:
 
 def make(task: str, **chosen: Any) -> Env:
     """The battle on a map, with the fields of `Options`."""
-    options = Options(**chosen)
-    battlefield = find(task)
+    field = field_of(task, **chosen)
+    return Env(spec_of(task, field.battlefield), partial(reset, field), partial(step, field))
+
+
+def field_of(task: str, **chosen: Any) -> Field:
+    options, battlefield = Options(**chosen), find(task)
     rules = rules_of(battlefield, options)
-    field = Field(rules, battlefield, observation.codes(battlefield), options, over_copies(rules))
-    return Env(spec_of(task, battlefield), partial(reset, field), partial(step, field))
+    return Field(rules, battlefield, observation.codes(battlefield), options, over_copies(rules))
 
 
 def spec_of(task: str, battlefield: Map) -> EnvSpec:
