@@ -18,7 +18,7 @@ from grasp.envs.skirmish.units import NAMES
 from grasp.types import GraspError
 
 NUM_BATTLES = 200
-CLEAN = skirmish.Options(exact_quirks=False)
+DEFAULT, CLEAN = skirmish.Options(), skirmish.Options(exact_quirks=False)
 
 
 class Fact(NamedTuple):
@@ -76,7 +76,7 @@ FIXED = [task for task, sizes in SIZES.items() if sizes[-1]]
 
 
 @functools.cache
-def field_of(task: str, options: skirmish.Options = skirmish.DEFAULT, size: tuple[int, int] | None = None):
+def field_of(task: str, options: skirmish.Options = DEFAULT, size: tuple[int, int] | None = None):
     """Everything fixed about a map, or about a smaller one of its kind."""
     battlefield = find(task)
     if size:
@@ -154,7 +154,7 @@ def random_states(task: str) -> skirmish.State:
 
 
 @functools.cache
-def shown_of(task: str, options: skirmish.Options = skirmish.DEFAULT):
+def shown_of(task: str, options: skirmish.Options = DEFAULT):
     """What those battles look like: (states after looking, observations)."""
     field = field_of(task, options)
 
@@ -303,7 +303,7 @@ def test_masks(task):
 
 @pytest.mark.parametrize("task", MAPS)
 def test_observations_without_the_book(task):
-    _, shown = shown_of(task, CLEAN if task in DRAWN else skirmish.DEFAULT)
+    _, shown = shown_of(task, CLEAN if task in DRAWN else DEFAULT)
     for b, scene in enumerate(scenes(task)):
         expected = [observed(scene, n) for n in range(scene.num_allies)]
         np.testing.assert_allclose(shown.obs[b], expected, rtol=0, atol=1e-6, err_msg=f"battle {b}")

@@ -99,7 +99,7 @@ NOT_THERE = Put("marine", 1.0, 9.0, hp=0.0, shield=0.0)
 def rules_for(side: int, scripted: tuple[bool, bool] = (False, True)) -> Rules:
     """The rules of a SMAC map on which anything may stand anywhere."""
     everyone = Map(TARGETS[:side] * 2, TARGETS[:side] * 2, 100)
-    rules = skirmish.rules_of(everyone, skirmish.DEFAULT)
+    rules = skirmish.rules_of(everyone, skirmish.Options())
     return rules._replace(
         num_allies=side, num_units=2 * side, shields=True, healers=tuple(range(2 * side)), sweeps=True, explodes=True,
         double_hits=True, scripted=scripted,

@@ -102,7 +102,7 @@ def test_agents_of_mmm2():
 
 
 def test_jitter_shifts_a_team_as_a_whole():
-    env = skirmish.make("3m", skirmish.Options(start_jitter=0.5))
+    env = skirmish.make("3m", start_jitter=0.5)
     state, _ = jax.jit(jax.vmap(env.reset), compiler_options=FAST_COMPILE)(jax.random.split(jax.random.key(0), 500))
     places = np.stack([state.battle.x, state.battle.y], -1)
     shift = places - starts.fixed(find("3m"))[1]
