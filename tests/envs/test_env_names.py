@@ -132,6 +132,7 @@ def test_options_are_part_of_the_name_and_change_the_task():
         ("skirmish/3m?enemi=hold", "environment 'skirmish/3m' has no option 'enemi'; did you mean 'enemy'?"),
         ("skirmish/3m?enemy=brave", "enemy must be one of attack, focus, hold, not 'brave'"),
         ("skirmish/3m?start_jitter=far", "start_jitter must be a number, not 'far'"),
+        ("skirmish/3m?start_jitter=nan", "start_jitter must be a number, not 'nan'"),
         ("skirmish/3m?cooldown_noise=1", "cooldown_noise must be true or false, not '1'"),
         ("probe/value?speed=2", "environment 'probe/value' has no option 'speed'; it has none"),
     ],

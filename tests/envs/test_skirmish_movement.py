@@ -113,6 +113,33 @@ def test_enemies_of_the_flat_map_hunt_the_nearest_wherever_it_is():
     assert story.x[1, FOE + 1, 3] < 16
 
 
+def test_an_enemy_that_holds_fights_but_does_not_come():
+    battles = [([Put("marine", 3, 16)], [Put("marine", 20, 16, SCRIPT)])]
+    battles += [([Put("marine", 14.5, 16)], [Put("marine", 20, 16, SCRIPT)])]
+    for rules in (rules_for(SIDE), FLAT):
+        story = play(battles, 3, rules=rules._replace(enemy="hold"))
+        assert (story.x[:, FOE, :2] == 20).all()
+        assert story.hp[-1, 0, 0] == 45
+        assert story.hp[-1, 0, 1] < 45
+        assert play(battles, 3, rules=rules).x[-1, FOE, 0] < 18
+
+
+def test_an_enemy_that_focuses_takes_the_weakest_it_notices():
+    allies = [Put("marine", 16, 16), Put("marine", 15.5, 17, hp=20.0), Put("marine", 3, 16, hp=1.0)]
+    battles = [(allies, [Put("marine", 20, 16, SCRIPT)])]
+    for enemy, hurt in (("attack", 0), ("focus", 1)):
+        after = play(battles, 1, rules=rules_for(SIDE)._replace(enemy=enemy)).hp[-1, :3, 0]
+        assert (after < [45, 20, 1]).nonzero()[0].tolist() == [hurt]
+
+
+def test_two_that_meet_head_on_pass_each_other_and_who_stands_is_passed():
+    battles = [([Put("marine", 10, 16, MOVE, goal=(20, 16))], [Put("marine", 20, 16, MOVE, goal=(10, 16))])]
+    battles += [([Put("marine", 10, 16, MOVE, goal=(20, 16)), Put("marine", 15, 16)], [])]
+    story = play(battles, 14)
+    np.testing.assert_allclose(story.x[-1, 0, :2], 20, atol=0.1)
+    assert story.x[-1, FOE, 0] == pytest.approx(10, abs=0.1)
+
+
 def overlap(story: Battle, names: list[str], places: list[int], b: int) -> float:
     """The worst overlap at the end among units of one layer."""
     worst = 0.0

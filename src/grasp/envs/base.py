@@ -22,6 +22,7 @@ environment's name, `family/task?option=value,option=value`: two tasks that diff
 
 import difflib
 import importlib
+import math
 from dataclasses import replace
 from types import ModuleType
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -114,9 +115,12 @@ def _read(option: str, text: str, kind: Any) -> Any:
             return text == "true"
         raise GraspError(f"{option} must be true or false, not {text!r}")
     try:
-        return kind(text)
+        number = kind(text)
     except ValueError:
-        raise GraspError(f"{option} must be a number, not {text!r}") from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise GraspError(f"{option} must be a number, not {text!r}")
+    return number
 
 
 def _suggest(name: str) -> str:

@@ -15,13 +15,12 @@ from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Int
 
 from grasp.envs.skirmish import mechanics, movement, observation, reward, sight, starts
-from grasp.envs.skirmish.battle import ATTACK, MOVE, SCRIPT, STOP, Battle, Rules
+from grasp.envs.skirmish.battle import ATTACK, FIRST_TARGET, MOVE, SCRIPT, STOP, Battle, Rules
 from grasp.envs.skirmish.maps import MAPS, Map, find
 from grasp.envs.skirmish.observation import Codes
 from grasp.envs.skirmish.units import Profile, Unit
 from grasp.types import Env, EnvSpec, Key, Observation, Step
 
-FIRST_TARGET = 6
 MOVE_BY = 2.0
 DIRECTIONS = np.array([[0, 1], [0, -1], [1, 0], [-1, 0]], np.float32)
 """North, south, east, west: actions 2 to 5."""
@@ -95,16 +94,15 @@ def spec_of(task: str, battlefield: Map) -> EnvSpec:
 
 
 def rules_of(battlefield: Map, options: Options) -> Rules:
-    num_allies, num_units = len(battlefield.allies), len(battlefield.allies) + len(battlefield.enemies)
-    names = battlefield.allies + battlefield.enemies
+    num_units = len(battlefield.allies) + len(battlefield.enemies)
     places = (
         range(num_units)
         if battlefield.drawn
         else np.flatnonzero(starts.fixed(battlefield)[0] == starts.kinds(("medivac",))[0])
     )
     return Rules(
-        num_allies=num_allies,
-        num_units=len(names),
+        num_allies=len(battlefield.allies),
+        num_units=num_units,
         drawn=battlefield.drawn,
         shields=battlefield.shields,
         healers=tuple(int(p) for p in places) if battlefield.healers else (),
@@ -112,8 +110,9 @@ def rules_of(battlefield: Map, options: Options) -> Rules:
         sweeps="colossus" in battlefield.types,
         explodes="baneling" in battlefield.types,
         double_hits=bool(battlefield.types & {"zealot", "colossus"}),
+        size=starts.SIZE,
         low=0.0 if battlefield.drawn else 8.0,
-        high=32.0 if battlefield.drawn else 24.0,
+        high=starts.SIZE if battlefield.drawn else 24.0,
         rally=(starts.SPAWN[1], starts.SPAWN[0]),
         smaclite=options.profile == "smaclite",
         enemy=options.enemy,

@@ -2,7 +2,7 @@
 
 Inside the loops every array is [N, B]: units first, allies before enemies, copies of the environment last. What all
 units do to each other is a loop over units, each step of which is a few operations on [N, B] that fuse into one: the
-pairs, N² B of them, are never stored, and no reduction runs along the fast axis (docs/skirmish.md has timings).
+pairs, N² B of them, are never stored, and no reduction runs along the fast axis.
 """
 
 from collections.abc import Callable
@@ -14,6 +14,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from grasp.envs.skirmish.units import Unit
 
+FIRST_TARGET = 6
+"""The action that names target 0; before it no-op, stop and the four moves."""
 STOP, MOVE, ATTACK, SCRIPT = range(4)
 """Orders: stand and do not shoot; go to a point; attack, or heal, one unit; act as the computer does."""
 
@@ -33,6 +35,8 @@ class Rules(NamedTuple):
     sweeps: bool
     explodes: bool
     double_hits: bool
+    size: float
+    """Of the map, both ways."""
     low: float
     """Walls: ground units stay above and below."""
     high: float
@@ -42,7 +46,6 @@ class Rules(NamedTuple):
     """Which sides act by script."""
     smaclite: bool = False
     enemy: str = "attack"
-    size: float = 32.0
 
 
 class Battle(NamedTuple):

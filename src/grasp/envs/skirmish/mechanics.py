@@ -6,20 +6,25 @@ from jaxtyping import Array, Float, Int
 
 from grasp.envs.skirmish import fire, movement, targets
 from grasp.envs.skirmish.battle import Battle, Rules
-from grasp.envs.skirmish.units import LOOPS_A_STEP, Unit
+from grasp.envs.skirmish.units import LOOPS_A_SECOND, LOOPS_A_STEP, Unit
+
+ENERGY, MOST_ENERGY = 0.5625 / LOOPS_A_SECOND, 200.0
+"""What a healer's energy grows by in a loop, and to."""
+SHIELD, CALM = 2.0 / LOOPS_A_SECOND, 160
+"""What a shield grows by in a loop, after so many without a hit."""
 
 
 def age(unit: Unit, battle: Battle, shields: bool) -> Battle:
     """Timers and what grows back; the dead keep nothing that grows."""
     alive = battle.hp > 0
     hp = jnp.where(alive, jnp.minimum(unit.hp, battle.hp + unit.regenerates), 0.0)
-    energy = jnp.where(unit.heals > 0, jnp.minimum(200.0, battle.energy + 0.5625 / 16), 0.0)
+    energy = jnp.where(unit.heals > 0, jnp.minimum(MOST_ENERGY, battle.energy + ENERGY), 0.0)
     battle = battle._replace(hp=hp, energy=energy, cooldown=jnp.maximum(battle.cooldown - 1.0, 0.0))
     if not shields:
         return battle
     calm = battle.calm + 1.0
-    grown = jnp.minimum(unit.shield, battle.shield + 2.0 / 16)
-    return battle._replace(calm=calm, shield=jnp.where(alive & (calm > 160), grown, battle.shield))
+    grown = jnp.minimum(unit.shield, battle.shield + SHIELD)
+    return battle._replace(calm=calm, shield=jnp.where(alive & (calm > CALM), grown, battle.shield))
 
 
 def fight(rules: Rules, unit: Unit, battle: Battle, delay: Float[Array, "N B"]) -> Battle:

@@ -16,7 +16,6 @@ PUSHES = 3
 """Rounds of pushing apart in a loop."""
 STANDING_PUSH = 0.25
 """How far a unit that stands is pushed at most in a loop, in its own steps."""
-
 ASIDE = 0.02
 """A push also turns a little, the same way for both: two that meet head-on pass each other."""
 SETTLE = 10

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from grasp.envs.skirmish.battle import Battle, Rules
+from grasp.envs.skirmish.battle import FIRST_TARGET, Battle, Rules
 from grasp.envs.skirmish.maps import Map
 from grasp.envs.skirmish.units import NAMES, Unit
 
@@ -89,7 +89,7 @@ def observe(
         return jnp.concatenate([jnp.stack(columns, -1), spread], -1) * visible[:, side, None]
 
     ally_bits, enemy_bits = jnp.asarray(codes.ally)[kind[allies]], jnp.asarray(codes.enemy)[kind[enemies]]
-    foes = rows(enemies, avail[:, 6:].astype(jnp.float32), enemy_bits)
+    foes = rows(enemies, avail[:, FIRST_TARGET:].astype(jnp.float32), enemy_bits)
     if shown is not None:
         foes = foes * shown[..., None]
     friends = rows(allies, jnp.ones((num_allies, num_allies)), ally_bits)
@@ -98,7 +98,12 @@ def observe(
     own = [health[allies, None]] + ([armour[allies, None]] if rules.shields else [])
     if rules.drawn:
         own += [battle.x[allies, None] / rules.size, battle.y[allies, None] / rules.size]
-    parts = [avail[:, 2:6].astype(jnp.float32), foes.reshape(num_allies, -1), friends.reshape(num_allies, -1), *own]
+    parts = [
+        avail[:, 2:FIRST_TARGET].astype(jnp.float32),
+        foes.reshape(num_allies, -1),
+        friends.reshape(num_allies, -1),
+        *own,
+    ]
     return jnp.concatenate([*parts, ally_bits], -1) * (battle.hp[allies] > 0)[:, None]
 
 

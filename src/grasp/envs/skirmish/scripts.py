@@ -7,13 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from grasp.envs.skirmish.battle import Battle, Rules
+from grasp.envs.skirmish.battle import FIRST_TARGET, Battle, Rules
 from grasp.envs.skirmish.observation import between
 from grasp.envs.skirmish.units import Unit
 from grasp.types import Key
 
 NOOP, STAND = 0, 1
-FIRST_TARGET = 6
 NOTICED = 9.0
 """How near an enemy must be for a script to walk towards it."""
 Script = Callable[[Rules, Unit, Battle, Bool[Array, "A a"], Key], Int[Array, " A"]]
