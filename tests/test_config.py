@@ -100,7 +100,7 @@ def test_a_preset_is_the_scenario_s_settings_and_given_options_win():
 def test_every_preset_is_a_possible_configuration(preset, algo):
     family = presets.FAMILIES[type(ALGORITHMS[algo])]
     for scenario, options in presets.PRESETS[preset][family].items():
-        made = config.configure(algo, f"smax/{'3m' if scenario in ('', 'smax') else scenario}", {"preset": preset})
+        made = config.configure(algo, f"smax/{'3m' if scenario in ('', 'battle') else scenario}", {"preset": preset})
         assert made.hyper == replace(ALGORITHMS[algo], **options)
 
 
@@ -126,6 +126,21 @@ def test_pretraining_that_does_not_count_adds_whole_iterations():
     none = config.configure("ma2e", "probe/roles", options | {"pretraining_counts": False, "pretrain": 0})
     assert (none.uncounted_steps, none.iterations) == (0, 25)
     assert config.configure("qmix", "probe/roles", {"steps": 10_000}).uncounted_steps == 0
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("skirmish/5m_vs_6m", "smax/5m_vs_6m"),
+        ("skirmish/3m?start_jitter=0.5", "smax/3m"),
+        ("skirmish/zerg_10_vs_11", "smax/smacv2_10_units"),
+        ("skirmish/terran_5_vs_5", "smax/smacv2_5_units"),
+    ],
+)
+@pytest.mark.parametrize("algo", ["mappo", "happo", "qmix", "ma2e"])
+def test_skirmish_has_the_settings_of_the_map_it_stands_for(algo, ours, theirs):
+    made = [config.configure(algo, env, {"preset": "tuned"}).hyper for env in (ours, theirs)]
+    assert made[0] == made[1] != ALGORITHMS[algo]
 
 
 @pytest.mark.parametrize("preset", ["paper", "tuned"])

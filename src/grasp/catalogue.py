@@ -57,7 +57,7 @@ def show(console: Console) -> None:
                 settings.add_row(
                     preset,
                     family,
-                    "any" if not scenario else "other smax" if scenario == "smax" else scenario,
+                    "any" if not scenario else "other battles" if scenario == "battle" else scenario,
                     words or "the defaults",
                 )
     console.print(algorithms, environments, operators, settings)

@@ -1,12 +1,14 @@
 """Settings by name: the paper's, and those of the reference repositories for a scenario.
 
 `grasp train ALGO ENV --preset tuned` starts from these instead of the defaults; options given by hand win. A scenario
-is the part of the environment's name after the slash; "smax" holds for that family's others, "" for everything else.
+is the part of the environment's name after the slash (SMACv2's maps, whatever the race: `smacv2_N_units`); "battle"
+holds for the others of smax and skirmish, "" for everything else.
 Rollouts are whole chunks of 10 steps (on-policy's 25 of simple_spread become 30). What a reference has and we have not
 (deeper or feed-forward networks, stacked frames, agent-specific states, on-policy's logit gain of 1 on MMM2 and tanh on
 simple_spread) is not set.
 """
 
+import re
 from typing import Any
 
 from grasp.hyper import Happo, Hyper, Ma2e, Mappo, Qmix
@@ -29,7 +31,7 @@ PRESETS: dict[str, dict[str, Settings]] = {
     },
     "tuned": {
         "mappo": {
-            "smax": ONPOLICY,
+            "battle": ONPOLICY,
             "5m_vs_6m": ONPOLICY | {"epochs": 10, "clip": 0.05},
             "8m_vs_9m": ONPOLICY | {"clip": 0.05},
             "10m_vs_11m": ONPOLICY | {"epochs": 10},
@@ -46,7 +48,7 @@ PRESETS: dict[str, dict[str, Settings]] = {
             "simple_spread": {"num_envs": 128, "rollout": 30, "epochs": 10, "lr": 7e-4, "critic_lr": 7e-4},
         },
         "happo": {
-            "smax": {"num_envs": 20, "rollout": 200, "epochs": 5, "hidden": 128},
+            "battle": {"num_envs": 20, "rollout": 200, "epochs": 5, "hidden": 128},
             "5m_vs_6m": HARL,
             "8m_vs_9m": HARL,
             "27m_vs_30m": HARL,
@@ -58,16 +60,17 @@ PRESETS: dict[str, dict[str, Settings]] = {
             "simple_spread": {"num_envs": 20, "rollout": 200, "epochs": 5, "hidden": 128},
         },
         "qmix": {
-            "smax": PYMARL,
+            "battle": PYMARL,
             "3s5z_vs_3s6z": PYMARL | {"hidden": 256, "mixer_embed": 64, "mixer_hidden": 256},
             "6h_vs_8z": PYMARL | {"td_lambda": 0.3, "anneal": 500_000},
             "smacv2_5_units": PYMARL | {"td_lambda": 0.4},
             "smacv2_10_units": PYMARL | {"td_lambda": 0.4},
             "smacv2_20_units": PYMARL | {"td_lambda": 0.4},
         },
-        "ma2e": {"smax": PYMARL | {"buffer": 1000, "feedforward": 2048}},
+        "ma2e": {"battle": PYMARL | {"buffer": 1000, "feedforward": 2048}},
     },
 }
+BATTLES = ("smax", "skirmish")
 FAMILIES: dict[type, str] = {Mappo: "mappo", Happo: "happo", Qmix: "qmix", Ma2e: "ma2e"}
 
 
@@ -77,8 +80,15 @@ def settings(preset: str, hyper: Hyper, env: str) -> dict[str, Any]:
         return {}
     algo = FAMILIES[type(hyper)]
     rows = PRESETS[preset][algo]
-    family, _, scenario = env.partition("?")[0].partition("/")
-    for name in (scenario, family, ""):
+    for name in scenarios(env):
         if name in rows:
             return rows[name]
     raise GraspError(f"{algo} has no {preset} settings for {env}; leave --preset out, or see `grasp list`")
+
+
+def scenarios(env: str) -> list[str]:
+    """The names under which an environment's settings may stand, the closest first."""
+    family, _, scenario = env.partition("?")[0].partition("/")
+    drawn = re.fullmatch(r"(?:terran|protoss|zerg)_(\d+)_vs_\d+", scenario)
+    named = f"smacv2_{drawn[1]}_units" if drawn else scenario
+    return [named, "battle", ""] if family in BATTLES else [named, ""]

@@ -101,6 +101,24 @@ def test_rewards(task):
     assert 10 < regrown < NUM_BATTLES
 
 
+@pytest.mark.parametrize(
+    ("task", "mean"), [("terran_5_vs_5", 91.5), ("protoss_10_vs_11", 174.5), ("zerg_20_vs_20", 59.25)]
+)
+def test_a_fixed_norm_is_the_average_worth_of_the_map_s_enemies(task, mean):
+    num_enemies = SIZES[task][1]
+    fixed, own = (skirmish.field_of(task, reward_norm=norm).rules for norm in ("fixed", "episode"))
+    assert fixed.most == pytest.approx(num_enemies * (10 + mean) + 200)
+    unit = skirmish.stats(
+        skirmish.field_of(task), starts.drawn(skirmish.field_of(task).battlefield, jax.random.key(3))[0]
+    )
+    place = np.zeros(unit.hp.shape, np.float32)
+    before = battle_of(place, place, np.array(unit.hp), np.array(unit.shield))
+    after = before._replace(hp=before.hp.at[SIZES[task][0] :].set(0.0))
+    paid = [float(reward.earned(rules, unit, before, after, jnp.asarray(True))) for rules in (fixed, own)]
+    worth = float((unit.hp + unit.shield)[SIZES[task][0] :].sum()) + 10 * num_enemies + 200
+    np.testing.assert_allclose(paid, [20 * worth / fixed.most, 20.0], rtol=1e-5)
+
+
 def ended(names: list[str], num_allies: int, alive) -> tuple[bool, bool]:
     """(over, won) by the benchmark's rules, in their order."""
     allies, enemies = ([(n, alive[k]) for k, n in side] for side in split(names, num_allies))

@@ -38,6 +38,8 @@ class Options(NamedTuple):
     """SMAC's maps: how far a team's start may be shifted."""
     enemy: Literal["attack", "focus", "hold"] = "attack"
     """How the computer fights: the nearest first; the weakest of those it notices; or without coming any nearer."""
+    reward_norm: Literal["episode", "fixed"] = "episode"
+    """SMACv2's maps: what returns 20, this battle's enemies or what a map's enemies are worth on average."""
 
 
 class State(NamedTuple):
@@ -116,6 +118,7 @@ def rules_of(battlefield: Map, options: Options) -> Rules:
         rally=(starts.SPAWN[1], starts.SPAWN[0]),
         smaclite=options.profile == "smaclite",
         enemy=options.enemy,
+        most=reward.expected(battlefield) if battlefield.drawn and options.reward_norm == "fixed" else None,
     )
 
 

@@ -46,6 +46,8 @@ class Rules(NamedTuple):
     """Which sides act by script."""
     smaclite: bool = False
     enemy: str = "attack"
+    most: float | None = None
+    """The unscaled reward that counts as 20; None: what this battle's enemies are worth."""
 
 
 class Battle(NamedTuple):

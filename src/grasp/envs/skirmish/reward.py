@@ -1,10 +1,13 @@
 """SMAC's shaped reward, scaled so that a win without regeneration returns 20; and when a battle is over."""
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from grasp.envs.skirmish.battle import Battle, Rules
-from grasp.envs.skirmish.units import Unit
+from grasp.envs.skirmish.maps import RACES, Map
+from grasp.envs.skirmish.starts import kinds
+from grasp.envs.skirmish.units import Unit, table
 
 DEATH, WIN, SCALE = 10.0, 200.0, 20.0
 
@@ -16,8 +19,17 @@ def strength(battle: Battle) -> Float[Array, " N"]:
 
 def most(rules: Rules, unit: Unit) -> Float[Array, ""]:
     """The reward of killing every enemy and winning, unscaled."""
+    if rules.most is not None:
+        return jnp.asarray(rules.most)
     enemies = slice(rules.num_allies, None)
     return (unit.hp + unit.shield + DEATH)[enemies].sum() + WIN
+
+
+def expected(battlefield: Map) -> float:
+    """The average of `most` over the teams that a SMACv2 map draws, as if it drew none again."""
+    race, unit = RACES[battlefield.race], table("sc2")
+    worth = (unit.hp + unit.shield)[1, kinds(race.types)]
+    return len(battlefield.enemies) * (float(np.dot(race.weights, worth)) + DEATH) + WIN
 
 
 def earned(rules: Rules, unit: Unit, before: Battle, after: Battle, won: Bool[Array, ""]) -> Float[Array, ""]:
