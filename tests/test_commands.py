@@ -64,7 +64,7 @@ def finished(tmp_path_factory):
         (["train", "grasp-mappo", "matrix/climbing", "--operator", "os:getcwd"], "does not take (G[N, N], key)"),
         (["train", "mappo", "json:dumps"], "environment 'json:dumps' cannot be made without arguments"),
         (["train", "mappo", "os:getcwd"], "it must be or return a grasp.types.Env"),
-        (["train", "mappo", "matrix/climbing", "--out", ""], "--out needs the name of a directory"),
+        (["train", "mappo", "matrix/climbing", "--out", ""], "--out needs a name"),
         (["train", "mappo", "matrix/climbing", "--out", "x" * 300], "cannot write to"),
         (["train", "--steps", "100", "mappo", "matrix/climbing"], "the algorithm and the environment come first"),
         (["evaluate", "x" * 300], "File name too long"),

@@ -17,7 +17,7 @@ from grasp.version import __version__
 
 if TYPE_CHECKING:
     from grasp import consensus
-    from grasp.api import compare, evaluate, load, resume, train
+    from grasp.api import compare, evaluate, load, play, resume, train
     from grasp.consensus.realign import realign, realign_off_policy
     from grasp.types import GraspError
 
@@ -28,6 +28,7 @@ __all__ = [
     "consensus",
     "evaluate",
     "load",
+    "play",
     "realign",
     "realign_off_policy",
     "resume",
@@ -39,6 +40,7 @@ _HOMES = {
     "compare": "grasp.api",
     "evaluate": "grasp.api",
     "load": "grasp.api",
+    "play": "grasp.api",
     "realign": "grasp.consensus.realign",
     "realign_off_policy": "grasp.consensus.realign",
     "resume": "grasp.api",

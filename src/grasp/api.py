@@ -11,18 +11,21 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from rich.console import Console
 
-from grasp import algos, comparison, records, runs, tables
+from grasp import algos, comparison, film, records, runs, tables
 from grasp.config import LARGEST, Config, configure
 from grasp.envs import base as envs
 from grasp.evaluation import Scores
-from grasp.evaluation import evaluate as play
+from grasp.evaluation import evaluate as score
 from grasp.launch.local import launch, resolved
 from grasp.launch.memory import check_replay
 from grasp.progress import Display
-from grasp.recovery import Reporter, acting, is_finished, newest_policy, seed_keys
+from grasp.recovery import Reporter, acting, is_finished, seed_keys, stored_policy
 from grasp.runs import Run
 from grasp.tensorboard import Sink, require_tensorboard
 from grasp.types import Algorithm, Env, GraspError, Key, Observation, PyTree
+
+MOST_FILMED = 100
+"""Episodes of one film."""
 
 
 def train(
@@ -86,7 +89,7 @@ def evaluate(path: str | Path, *, episodes: int = 32) -> dict[int, Scores]:
         raise GraspError(f"episodes must lie between 1 and a million, not {episodes}")
     run = runs.find(path)
     env, algorithm = build(run.config)
-    scorer = jax.jit(lambda state, key: play(env, algorithm, state, key, episodes))
+    scorer = jax.jit(lambda state, key: score(env, algorithm, state, key, episodes))
     found = {seed: load_state(run, seed, algorithm) for seed in run.seeds}
     # a tag that no evaluation during training uses: those are numbered by iteration
     keys = {seed: jax.random.fold_in(seed_keys(seed).evaluation, LARGEST) for seed in run.seeds}
@@ -104,15 +107,43 @@ def compare(
     return result
 
 
+def play(
+    path: str | Path,
+    *,
+    out: str | Path = "episode.gif",
+    seed: int | None = None,
+    checkpoint: int | None = None,
+    episodes: int = 1,
+) -> list[film.Episode]:
+    """Greedy episodes of a run's stored policy as a film: the first seed's and its best, unless others are named.
+
+    `checkpoint` is the environment steps of an evaluation.
+    """
+    out = Path(out)
+    film.check_path(out)
+    if not 1 <= episodes <= MOST_FILMED:
+        raise GraspError(f"episodes must lie between 1 and {MOST_FILMED}, not {episodes}")
+    run = runs.find(path)
+    seed = run.seeds[0] if seed is None else seed
+    if seed not in run.seeds:
+        raise GraspError(f"{path} has no seed {seed}; it has {', '.join(map(str, run.seeds))}")
+    env, algorithm = build(run.config)
+    state = load_state(run, seed, algorithm, checkpoint)
+    key = jax.random.fold_in(seed_keys(seed).evaluation, LARGEST)  # as `evaluate` takes it
+    played = film.record(env, algorithm, state, key, episodes)
+    film.save(film.frames(env, played), out)
+    return played
+
+
 def build(config: Config) -> tuple[Env, Algorithm]:
     env = envs.make(config.env)
     return env, algos.make(config, env.spec)
 
 
-def load_state(run: Run, seed: int, algorithm: Algorithm) -> PyTree:
-    """A state that acts with the seed's stored policy: the best one if it has finished, else the newest."""
+def load_state(run: Run, seed: int, algorithm: Algorithm, env_steps: int | None = None) -> PyTree:
+    """A state that acts with the seed's stored policy (`recovery.stored_policy`)."""
     state = acting_state(algorithm, seed)
-    return state._replace(**newest_policy(run, seed, acting(algorithm, state)))
+    return state._replace(**stored_policy(run, seed, acting(algorithm, state), env_steps))
 
 
 def acting_state(algorithm: Algorithm, seed: int) -> PyTree:

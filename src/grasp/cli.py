@@ -52,6 +52,7 @@ def parser(arguments: list[str]) -> Parser:
         "train": add_train,
         "resume": add_resume,
         "evaluate": add_evaluate,
+        "play": add_play,
         "compare": add_compare,
         "tensorboard": add_tensorboard,
         "list": add_list,
@@ -147,6 +148,16 @@ def add_evaluate(commands: Any, _: list[str]) -> None:
     command.set_defaults(call=run_evaluate)
 
 
+def add_play(commands: Any, _: list[str]) -> None:
+    command = commands.add_parser("play", help="watch an episode of the stored policy: a GIF, or an MP4 with ffmpeg")
+    command.add_argument("run", metavar="RUN")
+    command.add_argument("--out", metavar="FILE", type=named, default="episode.gif", help="(default: episode.gif)")
+    command.add_argument("--seed", type=whole("seed", 0), help="whose policy (default: the first seed's)")
+    command.add_argument("--checkpoint", metavar="STEPS", type=whole("checkpoint", 0), help="(default: the best one)")
+    command.add_argument("--episodes", type=whole("episodes"), default=1, help="one after another (default: 1)")
+    command.set_defaults(call=run_play)
+
+
 def add_compare(commands: Any, _: list[str]) -> None:
     command = commands.add_parser("compare", help="curves and a table with intervals from run directories")
     command.add_argument("runs", metavar="RUN", nargs="+")
@@ -176,22 +187,22 @@ def add_bench(commands: Any, _: list[str]) -> None:
 
 
 def named(text: str) -> str:
-    """A directory's name, which must be one."""
+    """The name of a file or directory, which must be one."""
     if not text.strip():
-        raise GraspError("--out needs the name of a directory")
+        raise GraspError("--out needs a name")
     return text
 
 
-def whole(name: str) -> Any:
-    """A reader of a positive whole number."""
+def whole(name: str, least: int = 1) -> Any:
+    """A reader of a whole number."""
 
     def read(text: str) -> int:
         try:
             number = parse(text, int)
         except ValueError:
             raise GraspError(f"{name} must be a whole number, not '{text}'") from None
-        if number < 1:
-            raise GraspError(f"{name} must be at least 1, not {number}")
+        if number < least:
+            raise GraspError(f"{name} must be at least {least}, not {number}")
         return number
 
     return read
@@ -235,6 +246,17 @@ def run_evaluate(options: argparse.Namespace) -> None:
         print(json.dumps(rows))
     else:
         report.print_scores(rows, Console())
+
+
+def run_play(options: argparse.Namespace) -> None:
+    from grasp import api, cache
+
+    cache.enable()
+    played = api.play(
+        options.run, out=options.out, seed=options.seed, checkpoint=options.checkpoint, episodes=options.episodes
+    )
+    steps = sum(len(episode.reward) for episode in played)
+    print(f"{options.out}: {len(played)} episode{'s' * (len(played) > 1)}, {steps} steps")
 
 
 def run_compare(options: argparse.Namespace) -> None:

@@ -85,6 +85,7 @@ class Qmix:
     max_grad_norm: float = option(10.0, "global-norm clip of the gradient of all networks", POSITIVE)
     gamma: float = option(0.99, "discount", UNIT)
     td_lambda: float = option(0.6, "lambda of the value target: 0 one step, 1 the whole episode", UNIT)
+    reward_scale: float = option(1.0, "what rewards are multiplied by before values are learned from them", POSITIVE)
     epsilon: float = option(0.05, "share of random actions in the end", UNIT)
     anneal: int = option(100_000, "environment steps over which random actions fall from all to epsilon", COUNT)
     hidden: int = option(64, "width of the agents' network", COUNT)

@@ -105,10 +105,18 @@ def is_finished(run: Run, seed: int) -> bool:
     return bool(lines) and lines[-1]["kind"] == "absolute" and lines[-1]["env_steps"] >= end
 
 
-def newest_policy(run: Run, seed: int, like: PyTree) -> PyTree:
-    """The policy to act with: the best one of a finished seed, else the newest snapshot that is whole."""
+def stored_policy(run: Run, seed: int, like: PyTree, env_steps: int | None = None) -> PyTree:
+    """The policy to act with: the best one of a finished seed, else the newest snapshot that is whole; or the snapshot
+    of the evaluation at `env_steps`."""
     paths = checkpoint.stored(run.snapshots(seed))[::-1]
-    if is_finished(run, seed):
+    if env_steps is not None:
+        known = [checkpoint.number_of(path) for path in paths]
+        if env_steps not in known:
+            raise GraspError(
+                f"{run.folder(seed)} has no snapshot at {env_steps} steps; it has {_nearest(known, env_steps)}"
+            )
+        paths = [paths[known.index(env_steps)]]
+    elif is_finished(run, seed):
         paths.insert(0, run.policy(seed))
     if not paths:
         raise GraspError(f"{run.folder(seed)} holds no policy yet; train it with: grasp resume {run.path}")
@@ -120,3 +128,8 @@ def newest_policy(run: Run, seed: int, like: PyTree) -> PyTree:
         except checkpoint.Misfit as misfit:
             raise GraspError(f"{misfit}; was config.json edited, or grasp upgraded?") from None
     raise GraspError(f"no policy of {run.folder(seed)} can be read: every file is damaged")
+
+
+def _nearest(known: list[int], wanted: int) -> str:
+    close = sorted(sorted(known, key=lambda number: abs(number - wanted))[:3])
+    return ", ".join(map(str, close)) or "none"

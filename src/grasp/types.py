@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 PyTree = Any
@@ -67,14 +68,41 @@ class Step(NamedTuple):
     won: Bool[Array, "*B"]
 
 
+class Bodies(NamedTuple):
+    """A moment as K round bodies on a plane: what a picture of it shows (`grasp play`)."""
+
+    position: Float[Array | np.ndarray, "K 2"]
+    radius: Float[Array | np.ndarray, " K"]
+    group: Int[Array | np.ndarray, " K"]
+    """0 agents, 1 enemies, 2 things."""
+    shown: Bool[Array | np.ndarray, " K"]
+    health: Float[Array | np.ndarray, " K"] | None = None
+    """The share that is left; None where bodies have none. So with the shield."""
+    shield: Float[Array | np.ndarray, " K"] | None = None
+    target: Int[Array | np.ndarray, " K"] | None = None
+    """Whom each aims at, -1 for nobody."""
+    mark: Int[Array | np.ndarray, " K"] | None = None
+    """The letter written on each, by its code; 0 for none."""
+
+
+class Table(NamedTuple):
+    """A moment of a game with a payoff table."""
+
+    payoff: Float[Array | np.ndarray, "a b"]
+    action: Int[Array | np.ndarray, " 2"]
+    """-1 before the first."""
+
+
 class Env(NamedTuple):
-    """One environment as two pure functions. The contract in prose stands in `grasp.envs.base`."""
+    """One environment as pure functions. The contract in prose stands in `grasp.envs.base`."""
 
     spec: EnvSpec
     reset: Callable[[Key], tuple[PyTree, Observation]]
     """key -> (env_state, observation)"""
     step: Callable[[PyTree, Int[Array, " N"], Key], tuple[PyTree, Step]]
     """(env_state, action, key) -> (env_state, step)"""
+    scene: Callable[[PyTree], Bodies | Table] | None = None
+    """env_state -> what a picture of it shows; None where nobody has said how to draw it"""
 
 
 class Decision(NamedTuple):

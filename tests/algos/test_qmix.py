@@ -258,10 +258,11 @@ def goals(hyper, online, target, episode):
         return team_value(target[1], [q[t][a] for a, q in zip(choice, judging, strict=True)], episode.state[t])
 
     last = episode.length - 1
-    found = [episode.reward[last] + (0.0 if episode.terminated else hyper.gamma * judged(last + 1))]
+    reward = hyper.reward_scale * episode.reward
+    found = [reward[last] + (0.0 if episode.terminated else hyper.gamma * judged(last + 1))]
     for t in reversed(range(last)):
         mixed = (1 - hyper.td_lambda) * judged(t + 1) + hyper.td_lambda * found[0]
-        found.insert(0, episode.reward[t] + hyper.gamma * mixed)
+        found.insert(0, reward[t] + hyper.gamma * mixed)
     return found
 
 
@@ -310,10 +311,10 @@ def test_the_loss_and_every_agent_s_path_gradient_are_those_of_the_loops(sharing
         assert np.vdot(found, direction) == pytest.approx(expected, rel=1e-4, abs=1e-5 * size), path
 
 
-@pytest.mark.parametrize(("trace", "gamma"), [(0.0, 1.0), (1.0, 0.9)])
-def test_the_loss_takes_its_lambda_and_its_discount(trace, gamma):
+@pytest.mark.parametrize(("trace", "gamma", "scale"), [(0.0, 1.0, 1.0), (1.0, 0.9, 1.0), (0.6, 0.9, 10.0)])
+def test_the_loss_takes_its_lambda_its_discount_and_its_scale(trace, gamma, scale):
     given = case("hybrid")
-    hyper = replace(given.hyper, td_lambda=trace, gamma=gamma, operator="none")
+    hyper = replace(given.hyper, td_lambda=trace, gamma=gamma, reward_scale=scale, operator="none")
     online, target = in_loops(given.online, "hybrid"), in_loops(given.target, "hybrid")
     each = apart(given.batch)
     expected = loss(online, each, [goals(hyper, online, target, ep) for ep in each])

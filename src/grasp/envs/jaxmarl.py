@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from grasp.types import Env, EnvSpec, Key, Observation, PyTree, Step
+from grasp.types import Bodies, Env, EnvSpec, Key, Observation, PyTree, Step
 
 NEVER = 2**30
 """A `max_steps` that jaxmarl's own clock does not reach."""
@@ -52,8 +52,9 @@ def adapt(
     simulator: Any,
     observe: Callable[[dict[str, Array], PyTree], Observation],
     judge: Callable[[PyTree, dict[str, Array]], Verdict],
+    scene: Callable[[PyTree], Bodies],
 ) -> Env:
-    """An `Env` from a jaxmarl simulator; `observe(obs, inner)` and `judge(inner, rewards)` read its answers."""
+    """An `Env` from a jaxmarl simulator; `observe(obs, inner)`, `judge(inner, rewards)` and `scene(inner)` read it."""
 
     def reset(key: Key) -> tuple[Timed, Observation]:
         # jaxmarl broadcasts silently in many places; whoever forbids that for their own code can still use it.
@@ -71,7 +72,7 @@ def adapt(
         step = Step(observation, verdict.reward, verdict.terminated, truncated, verdict.won)
         return Timed(_strong(inner), clock), step
 
-    return Env(spec, reset, advance)
+    return Env(spec, reset, advance, scene=lambda env_state: scene(env_state.inner))
 
 
 def _strong(tree: PyTree) -> PyTree:

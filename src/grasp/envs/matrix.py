@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from grasp.types import Env, EnvSpec, Key, Observation, Step
+from grasp.types import Env, EnvSpec, Key, Observation, Step, Table
 
 PAYOFFS: dict[str, Float[np.ndarray, "a a"]] = {
     "climbing": np.array([[11, -30, 0], [-30, 7, 6], [0, 0, 5]], np.float32),
@@ -46,12 +46,13 @@ def make(task: str) -> Env:
         avail=jnp.ones((2, num_actions), bool),
         alive=jnp.ones(2, bool),
     )
-    nothing = jnp.zeros((), jnp.int32)
+    unplayed = jnp.full(2, -1, jnp.int32)
 
-    def reset(key: Key) -> tuple[Int[Array, ""], Observation]:
-        return nothing, view
+    def reset(key: Key) -> tuple[Int[Array, " N"], Observation]:
+        return unplayed, view
 
-    def step(env_state: Int[Array, ""], action: Int[Array, " N"], key: Key) -> tuple[Int[Array, ""], Step]:
-        return env_state, Step(view, payoff[action[0], action[1]], jnp.array(True), jnp.array(False), jnp.array(False))
+    def step(env_state: Int[Array, " N"], action: Int[Array, " N"], key: Key) -> tuple[Int[Array, " N"], Step]:
+        reward = payoff[action[0], action[1]]
+        return action.astype(jnp.int32), Step(view, reward, jnp.array(True), jnp.array(False), jnp.array(False))
 
-    return Env(spec, reset, step)
+    return Env(spec, reset, step, scene=lambda env_state: Table(payoff, env_state))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from grasp.envs import jaxmarl
-from grasp.types import Env, EnvSpec, Observation, PyTree
+from grasp.types import Bodies, Env, EnvSpec, Observation, PyTree
 
 HORIZON = 25
 
@@ -64,4 +64,15 @@ def make(task: str) -> Env:
         team = jnp.sum(jnp.stack([rewards[agent] for agent in agents]).astype(jnp.float32))
         return jaxmarl.Verdict(team, terminated=jnp.array(False), won=jnp.array(False))
 
-    return jaxmarl.adapt(spec, simulator, observe, judge)
+    def scene(inner: PyTree) -> Bodies:
+        body = jnp.arange(simulator.num_entities)
+        things = body >= len(agents)
+        return Bodies(
+            position=inner.p_pos,
+            radius=simulator.rad,
+            group=jnp.where(things, 2, 0),
+            shown=jnp.ones_like(things),
+            mark=jnp.where(things, 0, ord("0") + body),
+        )
+
+    return jaxmarl.adapt(spec, simulator, observe, judge, scene)

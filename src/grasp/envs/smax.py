@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from grasp.envs import jaxmarl
-from grasp.types import Env, EnvSpec, Observation, PyTree
+from grasp.types import Bodies, Env, EnvSpec, Observation, PyTree
 
 HORIZON = 100
 _TASKS = (
@@ -70,7 +70,25 @@ def make(task: str) -> Env:
         terminated, won = outcome(inner.state.unit_alive[:num_allies], inner.state.unit_alive[num_allies:])
         return jaxmarl.Verdict(rewards[agents[0]].astype(jnp.float32), terminated, won)
 
-    return jaxmarl.adapt(spec, simulator, observe, judge)
+    letters = jnp.array([ord(letter) for letter in simulator.unit_type_shorthands])
+
+    def scene(inner: PyTree) -> Bodies:
+        units = inner.state
+        enemy = jnp.arange(units.unit_types.shape[0]) >= num_allies
+        # jaxmarl numbers an enemy's targets from its own side: its first is the last ally
+        aim = units.prev_attack_actions - simulator.num_movement_actions
+        target = jnp.where(enemy, num_allies - 1 - aim, num_allies + aim)
+        return Bodies(
+            position=units.unit_positions,
+            radius=simulator.unit_type_radiuses[units.unit_types],
+            group=enemy.astype(jnp.int32),
+            shown=units.unit_alive,
+            health=units.unit_health / simulator.unit_type_health[units.unit_types],
+            target=jnp.where(aim >= 0, target, -1),
+            mark=letters[units.unit_types],
+        )
+
+    return jaxmarl.adapt(spec, simulator, observe, judge, scene)
 
 
 def outcome(allies: Bool[Array, " N"], enemies: Bool[Array, " M"]) -> tuple[Bool[Array, ""], Bool[Array, ""]]:

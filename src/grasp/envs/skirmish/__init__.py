@@ -19,7 +19,7 @@ from grasp.envs.skirmish.battle import ATTACK, FIRST_TARGET, MOVE, SCRIPT, STOP,
 from grasp.envs.skirmish.maps import MAPS, Map, find
 from grasp.envs.skirmish.observation import Codes
 from grasp.envs.skirmish.units import Profile, Unit
-from grasp.types import Env, EnvSpec, Key, Observation, Step
+from grasp.types import Bodies, Env, EnvSpec, Key, Observation, Step
 
 MOVE_BY = 2.0
 DIRECTIONS = np.array([[0, 1], [0, -1], [1, 0], [-1, 0]], np.float32)
@@ -70,7 +70,7 @@ def names() -> list[str]:
 def make(task: str, **chosen: Any) -> Env:
     """The battle on a map, with the fields of `Options`."""
     field = field_of(task, **chosen)
-    return Env(spec_of(task, field.battlefield), partial(reset, field), partial(step, field))
+    return Env(spec_of(task, field.battlefield), partial(reset, field), partial(step, field), partial(scene, field))
 
 
 def field_of(task: str, **chosen: Any) -> Field:
@@ -219,6 +219,22 @@ def step(field: Field, state: State, action: Int[Array, " A"], key: Key) -> tupl
     state, shown = seen(field, unit, state, look_key)
     gained = reward.earned(rules, unit, before, after, won)
     return state, Step(shown, gained, over, ~over & (time >= field.battlefield.limit), won)
+
+
+def scene(field: Field, state: State) -> Bodies:
+    """The battle as it is drawn: who lives, where, how strong, and at whom they aim."""
+    rules, battle, unit = field.rules, state.battle, stats(field, state.kind)
+    aims = (battle.order == ATTACK) | (battle.order == SCRIPT)
+    return Bodies(
+        position=jnp.stack([battle.x, battle.y], -1),
+        radius=unit.radius,
+        group=(jnp.arange(rules.num_units) >= rules.num_allies).astype(jnp.int32),
+        shown=battle.hp > 0,
+        health=battle.hp / unit.hp,
+        shield=battle.shield / jnp.maximum(unit.shield, 1.0) if rules.shields else None,
+        target=jnp.where(aims, battle.target, -1),
+        mark=unit.mark.astype(jnp.int32),
+    )
 
 
 def ordered(rules: Rules, unit: Unit, battle: Battle, action: Int[Array, " A"]) -> Battle:

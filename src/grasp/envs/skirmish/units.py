@@ -55,6 +55,8 @@ class Unit(NamedTuple):
     """What SMAC divides its cooldown by."""
     regenerates: Stat = 0.0
     """Hit points a loop."""
+    mark: Stat = 0
+    """The code of the letter that stands for it in pictures."""
 
 
 def _per_loop(a_second: float) -> float:
@@ -64,39 +66,43 @@ def _per_loop(a_second: float) -> float:
 SC2: dict[str, Unit] = {
     "baneling": Unit(
         30, biological=True, damage=20, bonus_light=15, explodes=True, reach=0.25, speed=_per_loop(2.5),
-        radius=0.375, separation=0.375, sight=8, mask_range=2, regenerates=_per_loop(0.2734),
+        radius=0.375, separation=0.375, sight=8, mask_range=2, regenerates=_per_loop(0.2734), mark=ord("b"),
     ),
     "colossus": Unit(
         200, 150, 1, armoured=True, tall=True, damage=10, hits=2, bonus_light=5, sweeps=True, period=24.0, reach=7,
         speed=_per_loop(2.25), radius=1.0, separation=0.75, inner=0.5625, sight=10, mask_range=7, cooldown_scale=24,
+        mark=ord("C"),
     ),
     "hydralisk": Unit(
         80, light=True, biological=True, damage=12, period=13.199, reach=5, hits_air=True, speed=_per_loop(2.25),
         radius=0.625, separation=0.5, sight=9, mask_range=5, cooldown_scale=10, regenerates=_per_loop(0.2734),
+        mark=ord("h"),
     ),
     "marauder": Unit(
         125, 0, 1, armoured=True, biological=True, damage=10, bonus_armoured=10, period=24.0, reach=6,
-        speed=_per_loop(2.25), radius=0.5625, separation=0.5, sight=10, mask_range=6, cooldown_scale=25,
+        speed=_per_loop(2.25), radius=0.5625, separation=0.5, sight=10, mask_range=6, cooldown_scale=25, mark=ord("M"),
     ),
     "marine": Unit(
         45, light=True, biological=True, damage=6, period=13.773, reach=5, hits_air=True, speed=_per_loop(2.25),
-        radius=0.375, separation=0.375, sight=9, mask_range=5, cooldown_scale=15,
+        radius=0.375, separation=0.375, sight=9, mask_range=5, cooldown_scale=15, mark=ord("m"),
     ),
     "medivac": Unit(
         150, 0, 1, armoured=True, flies=True, heals=True, reach=4, hits_ground=False, speed=_per_loop(2.75),
-        radius=0.75, separation=0.75, inner=0.0, sight=11, mask_range=4, cooldown_scale=200,
+        radius=0.75, separation=0.75, inner=0.0, sight=11, mask_range=4, cooldown_scale=200, mark=ord("+"),
     ),
     "stalker": Unit(
         80, 80, 1, armoured=True, damage=13, bonus_armoured=5, period=29.922, reach=6, hits_air=True,
         speed=_per_loop(2.9531), radius=0.625, separation=0.625, inner=0.5, sight=10, mask_range=6, cooldown_scale=35,
+        mark=ord("s"),
     ),
     "zealot": Unit(
         100, 50, 1, light=True, biological=True, damage=8, hits=2, period=19.2, reach=0.1, speed=_per_loop(2.25),
-        radius=0.5, separation=0.375, sight=9, mask_range=2, cooldown_scale=22,
+        radius=0.5, separation=0.375, sight=9, mask_range=2, cooldown_scale=22, mark=ord("z"),
     ),
     "zergling": Unit(
         35, light=True, biological=True, damage=5, period=11.137, reach=0.1, speed=_per_loop(2.9531),
         radius=0.375, separation=0.375, sight=8, mask_range=2, cooldown_scale=11, regenerates=_per_loop(0.2734),
+        mark=ord("z"),
     ),
 }  # fmt: skip
 """Allies of the benchmark, which has them as copies of the game's units."""

@@ -1,0 +1,130 @@
+"""Episodes of a policy as a film."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float
+from PIL import Image
+
+from grasp import draw
+from grasp.types import Algorithm, Env, GraspError, Key, PyTree
+
+STEP_MS, LAST_MS = 120, 1600
+"""How long a moment is shown, and the last one."""
+COLOURS = 64
+"""Of a GIF: few enough to keep it small."""
+
+
+class Episode(NamedTuple):
+    """What was seen from reset to end; T steps have T + 1 moments."""
+
+    scenes: list[Any]
+    reward: Float[np.ndarray, " T"]
+    won: bool
+    truncated: bool
+
+
+class Frame(NamedTuple):
+    picture: Image.Image
+    milliseconds: int
+
+
+class _Moments(NamedTuple):
+    scene: PyTree
+    reward: Float[jax.Array, " T"]
+    terminated: Bool[jax.Array, " T"]
+    truncated: Bool[jax.Array, " T"]
+    won: Bool[jax.Array, " T"]
+
+
+def record(env: Env, algorithm: Algorithm, state: PyTree, key: Key, episodes: int = 1) -> list[Episode]:
+    """Greedy episodes. Each is played to the limit in one program and cut where it ended."""
+    scene = env.scene
+    if scene is None:
+        raise GraspError(f"{env.spec.name} cannot be drawn: give its Env a `scene` (see grasp.types.Bodies)")
+
+    def step(carry: Any, step_key: Key) -> tuple[Any, _Moments]:
+        env_state, observation, memory = carry
+        act_key, env_key = jax.random.split(step_key)
+        decision = algorithm.act(state, memory, jax.tree.map(lambda v: v[None], observation), act_key, True)
+        env_state, after = env.step(env_state, decision.action[0], env_key)
+        moment = _Moments(scene(env_state), after.reward, after.terminated, after.truncated, after.won)
+        return (env_state, after.observation, decision.memory), moment
+
+    @jax.jit
+    def play(key: Key) -> tuple[PyTree, _Moments]:
+        reset_key, play_key = jax.random.split(key)
+        env_state, observation = env.reset(reset_key)
+        keys = jax.random.split(play_key, env.spec.horizon)
+        return scene(env_state), jax.lax.scan(step, (env_state, observation, algorithm.memory(1)), keys)[1]
+
+    return [_cut(*jax.device_get(play(episode_key))) for episode_key in jax.random.split(key, episodes)]
+
+
+def _cut(first: PyTree, moments: _Moments) -> Episode:
+    length = int(np.argmax(moments.terminated | moments.truncated)) + 1
+    later = [jax.tree.map(lambda v, t=t: v[t], moments.scene) for t in range(length)]
+    reward, end = np.asarray(moments.reward[:length]), length - 1
+    return Episode([first, *later], reward, bool(moments.won[end]), bool(moments.truncated[end]))
+
+
+def frames(env: Env, episodes: list[Episode]) -> list[Frame]:
+    """One episode after another, seen by one camera."""
+    scenes = [scene for episode in episodes for scene in episode.scenes]
+    captions = [caption for episode in episodes for caption in _captions(env, episode)]
+    pictures = draw.pictures(scenes, captions)
+    lasting = [ms for e in episodes for ms in [STEP_MS] * (len(e.scenes) - 1) + [LAST_MS]]
+    return [Frame(*pair) for pair in zip(pictures, lasting, strict=True)]
+
+
+def _captions(env: Env, episode: Episode) -> list[str]:
+    total = np.concatenate([[0.0], np.cumsum(episode.reward)])
+    steps = len(episode.reward)
+    lines = [f"{env.spec.name}    step {t} of {steps}    return {total[t]:.2f}" for t in range(steps + 1)]
+    if env.spec.has_wins:
+        lines[-1] += "    " + ("WON" if episode.won else "TIME IS UP" if episode.truncated else "LOST")
+    return lines
+
+
+def save(shown: list[Frame], path: Path) -> None:
+    """The film as a .gif, or as an .mp4 where ffmpeg exists."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".mp4":
+        save_mp4(shown, path)
+        return
+    # One palette for all: pictures that differ little then differ in few pixels, and text does not flicker.
+    palette = _strip([shown[k].picture for k in (0, len(shown) // 3, 2 * len(shown) // 3, -1)]).quantize(COLOURS)
+    flat = [frame.picture.quantize(palette=palette, dither=Image.Dither.NONE) for frame in shown]
+    lasting = [frame.milliseconds for frame in shown]
+    flat[0].save(path, save_all=True, append_images=flat[1:], duration=lasting, loop=0, optimize=False)
+
+
+def _strip(pictures: list[Image.Image]) -> Image.Image:
+    """Pictures of one size side by side."""
+    width, height = pictures[0].size
+    strip = Image.new("RGB", (width * len(pictures), height))
+    for k, picture in enumerate(pictures):
+        strip.paste(picture, (k * width, 0))
+    return strip
+
+
+def save_mp4(shown: list[Frame], path: Path) -> None:
+    """Every picture is repeated for as long as it lasts, at a steady rate."""
+    width, height = shown[0].picture.size
+    rate = f"{1000 / STEP_MS:.3f}"
+    command = ["ffmpeg", "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}"]
+    command += ["-r", rate, "-i", "-", "-vf", "crop=trunc(iw/2)*2:trunc(ih/2)*2", "-pix_fmt", "yuv420p", str(path)]
+    pixels = b"".join(frame.picture.tobytes() * max(1, frame.milliseconds // STEP_MS) for frame in shown)
+    subprocess.run(command, input=pixels, check=True)
+
+
+def check_path(path: Path) -> None:
+    """Refuse what cannot be written before anything is played."""
+    if path.suffix not in (".gif", ".mp4"):
+        raise GraspError(f"a film is a .gif or an .mp4, not '{path.name}'; type: --out {path.stem or 'episode'}.gif")
+    if path.suffix == ".mp4" and shutil.which("ffmpeg") is None:
+        raise GraspError(f"an .mp4 needs ffmpeg, which is not installed; type: --out {path.with_suffix('.gif')}")
