@@ -37,6 +37,17 @@ def test_M1_gae_equals_the_explicit_sum(seed):
     )
 
 
+def test_agents_with_values_of_their_own_have_advantages_of_their_own():
+    rng = np.random.default_rng(7)
+    reward, ending = rng.normal(size=(12, 4)).astype(np.float32), rng.integers(0, 6, size=(12, 4))
+    value, next_value = rng.normal(size=(2, 12, 4, 3)).astype(np.float32)
+    happened = [jnp.asarray(x)[..., None] for x in (reward, ending == 0, ending == 1)]
+    found = gae(happened[0], jnp.asarray(value), jnp.asarray(next_value), *happened[1:], GAMMA, LAMBDA)
+    for i in range(3):
+        alone = brute_force(reward, value[..., i], next_value[..., i], ending == 0, ending == 1)
+        np.testing.assert_allclose(found[..., i], alone, rtol=1e-5, atol=1e-6)
+
+
 def test_a_truncated_step_keeps_its_future_and_a_terminated_one_has_none():
     one, no, yes = jnp.ones((1, 1)), jnp.array([[False]]), jnp.array([[True]])
     assert gae(one, 0 * one, 10 * one, no, yes, GAMMA, LAMBDA)[0, 0] == pytest.approx(1 + GAMMA * 10)

@@ -161,6 +161,7 @@ class Team:
 
     def __init__(self, env: Env, algorithm: Algorithm, state: PyTree):
         self.spec = env.spec
+        self._state_shape = (env.spec.num_agents, env.spec.state_dim)[not env.spec.agent_states :]
         self._algorithm, self._state = algorithm, state
         self._act = jax.jit(algorithm.act, static_argnums=4)
         self._key = jax.random.key(0)
@@ -194,7 +195,7 @@ class Team:
         alive = np.ones(self.spec.num_agents, bool) if alive is None else alive
         # The state feeds only the critic, which acting does not read.
         return Observation(
-            jnp.asarray(obs, jnp.float32), jnp.zeros(self.spec.state_dim), jnp.asarray(avail), jnp.asarray(alive)
+            jnp.asarray(obs, jnp.float32), jnp.zeros(self._state_shape), jnp.asarray(avail), jnp.asarray(alive)
         )
 
 

@@ -1,4 +1,4 @@
-"""The centralised critic: one value of the global state, in the units of ValueNorm.
+"""The centralised critic: the value of the global state, or of every agent's, in the units of ValueNorm.
 
 The paper's table lists an MLP of three ReLU layers, its prose an RNN (D6): `mlp` is the default, `gru` the option.
 """
@@ -23,17 +23,18 @@ def critic_init(key: Key, kind: Kind, state_dim: int, hidden: int) -> PyTree:
     return {"front": nets.encoded_init(front_key, state_dim, hidden), "value": nets.dense_init(value_key, hidden, 1)}
 
 
-def critic_memory(kind: Kind, num_envs: int, hidden: int) -> Float[Array, "B H"]:
-    """The memory of an episode's start; an MLP has none (width 0)."""
-    return jnp.zeros((num_envs, hidden if kind == "gru" else 0))
+def critic_memory(kind: Kind, states: tuple[int, ...], hidden: int) -> Float[Array, "*B H"]:
+    """The memory of an episode's start for so many states; an MLP has none (width 0)."""
+    return jnp.zeros((*states, hidden if kind == "gru" else 0))
 
 
 def values(
-    params: PyTree, kind: Kind, memory: Float[Array, "*R H"], state: Float[Array, "L *R s"], first: Bool[Array, "L *R"]
+    params: PyTree, kind: Kind, memory: Float[Array, "*R H"], state: Float[Array, "L *R s"], first: Bool[Array, "L *C"]
 ) -> Float[Array, "L *R"]:
-    """Values along a sequence that starts from stored memories."""
+    """Values along sequences that start from stored memories; agents' own states begin anew together."""
     if kind == "mlp":
         return nets.mlp(params, state)[..., 0]
+    first = jnp.broadcast_to(first.reshape(*first.shape, *[1] * (state.ndim - 1 - first.ndim)), state.shape[:-1])
     return _value(params, nets.encoded_gru(params["front"], memory, state, first))
 
 

@@ -6,15 +6,15 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 def gae(
-    reward: Float[Array, "T B"],
-    value: Float[Array, "T B"],
-    next_value: Float[Array, "T B"],
-    terminated: Bool[Array, "T B"],
-    truncated: Bool[Array, "T B"],
+    reward: Float[Array, "T B *#V"],
+    value: Float[Array, "T B *V"],
+    next_value: Float[Array, "T B *V"],
+    terminated: Bool[Array, "T B *#V"],
+    truncated: Bool[Array, "T B *#V"],
     gamma: float,
     gae_lambda: float,
-) -> Float[Array, "T B"]:
-    """Generalised advantage estimates.
+) -> Float[Array, "T B *V"]:
+    """Generalised advantage estimates; `*V` is the agents' axis where each has a value of its own.
 
     `next_value[t]` is the value of the true next state, before any reset. A terminated step has no future; a truncated
     one keeps its value but ends the sum, since the next row belongs to another episode.

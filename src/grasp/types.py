@@ -43,6 +43,8 @@ class EnvSpec:
     num_actions: int
     horizon: int
     """Steps after which an unfinished episode is truncated."""
+    agent_states: bool = False
+    """Whether every agent has a state of its own, `state[N, s]`, for a critic that values each agent's situation."""
     has_wins: bool = False
     """Whether an episode can be won; without it no win rate is reported."""
     package: str = "grasp"
@@ -54,6 +56,7 @@ class Observation(NamedTuple):
 
     obs: Float[Array, "*B N o"]
     state: Float[Array, "*B s"]
+    """The team's; or every agent's, [N, s], where `EnvSpec.agent_states` says so."""
     avail: Bool[Array, "*B N a"]
     alive: Bool[Array, "*B N"]
 

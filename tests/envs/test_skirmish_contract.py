@@ -318,6 +318,33 @@ def test_states(task):
         np.testing.assert_allclose(shown.state[b], expected, rtol=0, atol=1e-6, err_msg=f"battle {b}")
 
 
+def agent_state(scene: Scene, n: int, action) -> np.ndarray:
+    """Agent n's own state: the team's, who it is, its moves, and how it stands to every unit."""
+    legal, sees = legal_actions(scene, n), scene.sight(n)
+    parts: list = [state_vector(scene, action), [float(m == n) for m in range(scene.num_allies)], legal[2:6]]
+    for m in range(len(scene.names)):
+        aimed = m if scene.names[n] == "medivac" else m - scene.num_allies
+        may = (
+            0 <= aimed < len(legal) - 6 and legal[6 + aimed] and (m < scene.num_allies) == (scene.names[n] == "medivac")
+        )
+        dx, dy = scene.battle.x[m] - scene.battle.x[n], scene.battle.y[m] - scene.battle.y[n]
+        row = [float(may), scene.far(n, m) / sees, dx / sees, dy / sees]
+        parts.append(row if scene.alive(n) and scene.alive(m) else [0.0] * 4)
+    return np.concatenate(parts)
+
+
+@pytest.mark.parametrize("task", ["3m", "MMM2", "terran_5_vs_5", "protoss_5_vs_5"])
+def test_agents_states_of_their_own(task):
+    _, shown = shown_of(task, skirmish.Options(state="agent"))
+    spec = skirmish.make(task, state="agent").spec
+    assert spec.agent_states
+    assert shown.state.shape[1:] == (spec.num_agents, spec.state_dim)
+    action = np.asarray(random_states(task).last_action)
+    for b, scene in enumerate(scenes(task)):
+        expected = [agent_state(scene, n, action[b]) for n in range(scene.num_allies)]
+        np.testing.assert_allclose(shown.state[b], expected, rtol=0, atol=1e-6, err_msg=f"battle {b}")
+
+
 def test_moves_at_the_edges_as_measured():
     """Truncation towards zero: the low edges of the map are permissive, those of the band are not."""
     flat, band = field_of("terran_5_vs_5"), field_of("3m")

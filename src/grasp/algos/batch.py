@@ -30,6 +30,7 @@ class Steps(NamedTuple):
     advantage: Float[Array, "*K L C N"]
     first: Bool[Array, "*K L C"]
     state: Float[Array, "*K L C s"]
+    """The team's, or with an axis N before the features; so with value and target."""
     value: Float[Array, "*K L C"]
     target: Float[Array, "*K L C"]
 
@@ -42,7 +43,7 @@ class Batch(NamedTuple):
     """[C, ...]"""
 
 
-def normalised(advantage: Float[Array, "T B"], weight: Float[Array, "T B"]) -> Float[Array, "T B"]:
+def normalised(advantage: Float[Array, "*S"], weight: Float[Array, "*S"]) -> Float[Array, "*S"]:
     """Mean 0 and spread 1 over the steps, each counted `weight` times."""
     mean, spread = returns.masked_moments(advantage, weight)
     return (advantage - mean) / (spread + 1e-5)
@@ -56,7 +57,7 @@ def cut(x: Array, length: int) -> Array:
 
 
 def chunked(
-    trajectory: Trajectory, advantage: Float[Array, "T B N"], target: Float[Array, "T B"], length: int
+    trajectory: Trajectory, advantage: Float[Array, "T B N"], target: Float[Array, "T B *V"], length: int
 ) -> Batch:
     """The whole trajectory as chunks. A dead agent's observation is zero from here on (death masking)."""
     seen, record = trajectory.observation, trajectory.record

@@ -81,7 +81,8 @@ def prepare(hyper: Happo, state: State, trajectory: Trajectory) -> Batch:
     """Targets and advantages, normalised by each agent over its own live steps; cut into chunks."""
     advantage, target = onpolicy.estimate(hyper, state, trajectory)
     alive = trajectory.observation.alive.astype(jnp.float32)
-    own = jax.vmap(batches.normalised, in_axes=(None, -1), out_axes=-1)(advantage, alive)
+    agents = -1 if advantage.ndim == alive.ndim else None
+    own = jax.vmap(batches.normalised, in_axes=(agents, -1), out_axes=-1)(advantage, alive)
     return batches.chunked(trajectory, own, target, hyper.chunk)
 
 

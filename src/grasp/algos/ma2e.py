@@ -59,6 +59,7 @@ class Tutor(NamedTuple):
 
 def make(hyper: Ma2e, spec: EnvSpec) -> Algorithm:
     """The algorithm for an environment of these sizes."""
+    qmix.check_state(spec)
     if hyper.operator != "none":
         realign.check_operator(hyper.operator, spec.num_agents)
     optimiser = qmix.clipped_adam(hyper)

@@ -42,9 +42,12 @@ def prepare(hyper: Mappo, state: State, trajectory: Trajectory) -> Batch:
     """Targets and advantages, normalised once over all live agents' steps; cut into chunks."""
     advantage, target = onpolicy.estimate(hyper, state, trajectory)
     alive = trajectory.observation.alive
-    advantage = batches.normalised(advantage, alive.sum(-1).astype(jnp.float32))
-    every = jnp.broadcast_to(advantage[..., None], alive.shape)
-    return batches.chunked(trajectory, every, target, hyper.chunk)
+    if advantage.ndim == alive.ndim:
+        advantage = batches.normalised(advantage, alive.astype(jnp.float32))
+    else:
+        shared = batches.normalised(advantage, alive.sum(-1).astype(jnp.float32))
+        advantage = jnp.broadcast_to(shared[..., None], alive.shape)
+    return batches.chunked(trajectory, advantage, target, hyper.chunk)
 
 
 def learn(

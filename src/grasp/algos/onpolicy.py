@@ -20,6 +20,7 @@ class Memory(NamedTuple):
 
     actor: Float[Array, "*B N H"]
     critic: Float[Array, "*B Hc"]
+    """*B is followed by N where agents have states of their own; so with the values."""
 
 
 class Record(NamedTuple):
@@ -62,7 +63,7 @@ def memory(hyper: Mappo, spec: EnvSpec, num_envs: int) -> Memory:
     """Nothing remembered yet."""
     return Memory(
         jnp.zeros((num_envs, spec.num_agents, hyper.hidden)),
-        critics.critic_memory(hyper.critic, num_envs, hyper.hidden),
+        critics.critic_memory(hyper.critic, (num_envs, spec.num_agents)[: 1 + spec.agent_states], hyper.hidden),
     )
 
 
@@ -85,21 +86,20 @@ def decide(hyper: Mappo, state: State, memory: Memory, observation: Observation,
     return Decision(action, Memory(actor_memory, critic_memory), record)
 
 
-def estimate(hyper: Mappo, state: State, trajectory: Trajectory) -> tuple[Float[Array, "T B"], Float[Array, "T B"]]:
-    """Advantages and the returns the critic learns, from the shared reward (Alg. 1 l. 7)."""
+def estimate(
+    hyper: Mappo, state: State, trajectory: Trajectory
+) -> tuple[Float[Array, "T B *V"], Float[Array, "T B *V"]]:
+    """Advantages and the returns the critic learns, from the shared reward (Alg. 1 l. 7): the team's, or each agent's
+    where agents have states of their own."""
     value, after = trajectory.record.value, trajectory.next_observation.state
     next_value, _ = critics.value_step(state.critic, hyper.critic, trajectory.memory.critic[1:], after)
     if hyper.value_norm:
         value, next_value = (normalise.denormalise(state.value_norm, v) for v in (value, next_value))
-    advantage = returns.gae(
-        trajectory.reward,
-        value,
-        next_value,
-        trajectory.terminated,
-        trajectory.truncated,
-        hyper.gamma,
-        hyper.gae_lambda,
-    )
+    happened = (trajectory.reward, trajectory.terminated, trajectory.truncated)
+    if value.ndim > trajectory.reward.ndim:
+        happened = jax.tree.map(lambda x: x[..., None], happened)
+    reward, terminated, truncated = happened
+    advantage = returns.gae(reward, value, next_value, terminated, truncated, hyper.gamma, hyper.gae_lambda)
     return advantage, advantage + value
 
 

@@ -24,7 +24,7 @@ from grasp.algos.ascent import ascend
 from grasp.algos.batch import accumulate, tile_size
 from grasp.hyper import Qmix
 from grasp.replay import Episodes, Replay, at_its_length, time_first
-from grasp.types import Algorithm, Decision, EnvSpec, Key, Metrics, Observation, PyTree, Trajectory
+from grasp.types import Algorithm, Decision, EnvSpec, GraspError, Key, Metrics, Observation, PyTree, Trajectory
 
 TILE_ROWS = 32
 """Rows (episodes × agents) of a tile: whole episodes are long, so fewer fit the cache than of MAPPO's chunks."""
@@ -64,6 +64,7 @@ class State(NamedTuple):
 
 def make(hyper: Qmix, spec: EnvSpec) -> Algorithm:
     """The algorithm for an environment of these sizes."""
+    check_state(spec)
     if hyper.operator != "none":
         realign.check_operator(hyper.operator, spec.num_agents)
     optimiser = clipped_adam(hyper)
@@ -85,6 +86,11 @@ def make(hyper: Qmix, spec: EnvSpec) -> Algorithm:
         acting=("agent", "env_steps"),  # ε depends on the steps
         replays=hyper.buffer,
     )
+
+
+def check_state(spec: EnvSpec) -> None:
+    if spec.agent_states:
+        raise GraspError(f"{spec.name} has a state for each agent, and a mixer takes the team's; leave that option out")
 
 
 def clipped_adam(hyper: Qmix) -> optax.GradientTransformation:

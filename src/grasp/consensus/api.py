@@ -7,8 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from grasp.consensus.gram import combine, gram, project, rescale
-from grasp.consensus.quadratic import rounding
-from grasp.consensus.solver import Status, classify, residual, solve
+from grasp.consensus.solver import Status, certify, solve
 from grasp.consensus.weighting import weighting
 
 PyTree = Any
@@ -57,7 +56,8 @@ def consensus(grads: PyTree, operator: str = "min_norm", key: PRNGKeyArray | Non
         zero, found = jnp.asarray(False), jnp.asarray(Status.UNCERTIFIED)
     w = jnp.where(finite, w, 0)
     u = jax.tree.map(lambda leaf: jnp.where(zero | ~finite, 0, leaf), combine(scaled, w))
-    violation, checked = _certify(scaled, G, w, u)
+    length = jnp.sqrt(jnp.sum(jnp.stack([jnp.sum(leaf**2) for leaf in jax.tree.leaves(u)])))
+    violation, checked = certify(G, w, project(scaled, u), length)
     # Only the solver can say that 0 is in the hull or that G is broken; the rest is read off the gradients.
     solver_only = (found == Status.STATIONARY) | (found == Status.NOT_PSD)
     status = jnp.where(finite, jnp.where(solver_only, found, checked), Status.NON_FINITE)
@@ -66,14 +66,3 @@ def consensus(grads: PyTree, operator: str = "min_norm", key: PRNGKeyArray | Non
         jax.tree.map(lambda leaf: leaf * scale.astype(leaf.dtype), u),
         Info(w, G, scale, jnp.where(finite, violation, jnp.inf), iterations, status),
     )
-
-
-def _certify(grads: PyTree, G: Array, w: Array, u: PyTree) -> tuple[Array, Array]:
-    norms = jnp.sqrt(jnp.diagonal(G))
-    inner = project(grads, u)
-    length = jnp.sqrt(jnp.sum(jnp.stack([jnp.sum(leaf**2) for leaf in jax.tree.leaves(u)])))
-    violation = residual(inner / jnp.where(norms > 0, norms, 1), length, norms)
-    status = classify(violation, length, jnp.abs(w) * norms, rounding(G))
-    # The residual can't see a zero gradient, but beside one only u = 0 meets the conditions.
-    missed = jnp.any(norms == 0) & (length > 0)
-    return violation, jnp.where(missed, Status.UNCERTIFIED, status)

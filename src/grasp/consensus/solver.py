@@ -95,6 +95,18 @@ def classify(
     return jnp.where(stationary, Status.STATIONARY, jnp.where(certified, Status.CERTIFIED, otherwise))
 
 
+def certify(
+    G: Float[Array, "N N"], w: Float[Array, " N"], inner: Float[Array, " N"], length: Float[Array, ""]
+) -> tuple[Float[Array, ""], Int[Array, ""]]:
+    """The residual and the status of a u whose g_i·u (`inner`) and length were read off the gradients themselves."""
+    norms = jnp.sqrt(jnp.diagonal(G))
+    violation = residual(inner / jnp.where(norms > 0, norms, 1), length, norms)
+    status = classify(violation, length, jnp.abs(w) * norms, rounding(G))
+    # The residual can't see a zero gradient, but beside one only u = 0 meets the conditions.
+    missed = jnp.any(norms == 0) & (length > 0)
+    return violation, jnp.where(missed, Status.UNCERTIFIED, status)
+
+
 def solve(G: Float[Array, "N N"]) -> Solution:
     """Minimise wᵀGw over the simplex (Alg. 2 l. 11–14). Runs under `jit` and `vmap`, in G's dtype, and always ends.
 

@@ -12,6 +12,8 @@ An environment is an `Env`: a spec and two pure functions for one copy of it, us
 - `avail[N, a]` has a legal action for every agent, dead ones too. A dead agent's `obs` row may hold anything finite:
   algorithms mask it with `alive`.
 - Agents of different sizes are padded to the largest: observation rows with zeros, actions through `avail`.
+- `state` is the team's, [s]; where `spec.agent_states`, every agent's, [N, s], which on-policy critics take and mixers
+  do not. It is a state for dead agents too: their values go on being learned.
 - `obs` and `state` are float32, `avail` and `alive` bool, shapes as `spec` says. Stepping a finished episode is legal
   and ignored by the caller.
 

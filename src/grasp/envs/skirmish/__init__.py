@@ -38,6 +38,8 @@ class Options(NamedTuple):
     """SMAC's maps: how far a team's start may be shifted."""
     enemy: Literal["attack", "focus", "hold"] = "attack"
     """How the computer fights: the nearest first; the weakest of those it notices; or without coming any nearer."""
+    state: Literal["team", "agent"] = "team"
+    """The benchmark's global state; or one for each agent, with how it sees everyone beside."""
     reward_norm: Literal["episode", "fixed"] = "episode"
     """SMACv2's maps: what returns 20, this battle's enemies or what a map's enemies are worth on average."""
 
@@ -70,7 +72,7 @@ def names() -> list[str]:
 def make(task: str, **chosen: Any) -> Env:
     """The battle on a map, with the fields of `Options`."""
     field = field_of(task, **chosen)
-    return Env(spec_of(task, field.battlefield), partial(reset, field), partial(step, field), partial(scene, field))
+    return Env(spec_of(task, field), partial(reset, field), partial(step, field), partial(scene, field))
 
 
 def field_of(task: str, **chosen: Any) -> Field:
@@ -79,18 +81,21 @@ def field_of(task: str, **chosen: Any) -> Field:
     return Field(rules, battlefield, observation.codes(battlefield), options, over_copies(rules))
 
 
-def spec_of(task: str, battlefield: Map) -> EnvSpec:
+def spec_of(task: str, field: Field) -> EnvSpec:
     """The benchmark's sizes. A row has `extra` entries for its shield and its type."""
+    battlefield, own = field.battlefield, field.options.state == "agent"
     allies, enemies = len(battlefield.allies), len(battlefield.enemies)
     extra, num_actions = battlefield.shields + len(battlefield.codes), FIRST_TARGET + enemies
     rows = (enemies + allies - 1) * (5 + extra)
+    team = allies * (4 + extra + num_actions) + enemies * (3 + extra)
     return EnvSpec(
         name=f"skirmish/{task}",
         num_agents=allies,
         obs_dim=4 + rows + 1 + extra + 2 * battlefield.drawn,
-        state_dim=allies * (4 + extra + num_actions) + enemies * (3 + extra),
+        state_dim=team + own * (allies + 4 + 4 * (allies + enemies)),
         num_actions=num_actions,
         horizon=battlefield.limit,
+        agent_states=own,
         has_wins=True,
     )
 
@@ -195,9 +200,12 @@ def seen(field: Field, unit: Unit, state: State, key: Key) -> tuple[State, Obser
         state = state._replace(holder=holder)
     avail = observation.legal(rules, unit, state.battle)
     last_action = jax.nn.one_hot(state.last_action, avail.shape[-1])
+    whole = observation.global_state(rules, field.codes, unit, state.kind, state.battle, last_action)
+    if field.options.state == "agent":
+        whole = observation.agent_states(rules, unit, state.battle, avail, whole)
     return state, Observation(
         obs=observation.observe(rules, field.codes, unit, state.kind, state.battle, avail, shown),
-        state=observation.global_state(rules, field.codes, unit, state.kind, state.battle, last_action),
+        state=whole,
         avail=avail,
         alive=state.battle.hp[: rules.num_allies] > 0,
     )

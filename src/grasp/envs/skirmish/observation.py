@@ -75,7 +75,7 @@ def observe(
     """[moves | enemies | other allies | own], zeros for the dead. `shown` hides enemies' rows (SMACv2's quirk)."""
     num_allies = rules.num_allies
     allies, enemies = slice(num_allies), slice(num_allies, None)
-    sight = (unit.sight if rules.drawn else jnp.full_like(unit.sight, SIGHT))[allies, None]
+    sight = ranges(rules, unit)
     dx, dy, far = between(battle, num_allies)
     visible = (far < sight) & (battle.hp[None, :] > 0)
     health, armour = battle.hp / unit.hp, battle.shield / jnp.maximum(unit.shield, 1.0)
@@ -105,6 +105,38 @@ def observe(
         *own,
     ]
     return jnp.concatenate([*parts, ally_bits], -1) * (battle.hp[allies] > 0)[:, None]
+
+
+def ranges(rules: Rules, unit: Unit) -> Float[Array, "A 1"]:
+    """How far each agent sees."""
+    return (unit.sight if rules.drawn else jnp.full_like(unit.sight, SIGHT))[: rules.num_allies, None]
+
+
+def agent_states(
+    rules: Rules, unit: Unit, battle: Battle, avail: Bool[Array, "A a"], whole: Float[Array, " s"]
+) -> Float[Array, "A t"]:
+    """For each agent [global state | which agent | its moves | for every unit: may it be aimed at, distance, dx, dy].
+
+    What MAPPO's authors call the feature-pruned agent-specific state: the observation's columns that the global state
+    has not already. It knows more than the observation, since nobody is out of sight; of the dead nothing is related.
+    """
+    num_allies = rules.num_allies
+    dx, dy, far = (v / ranges(rules, unit) for v in between(battle, num_allies))
+    related = ((battle.hp[:num_allies, None] > 0) & (battle.hp[None, :] > 0))[..., None]
+    targets = avail[:, FIRST_TARGET:]
+    heals = (unit.heals[:num_allies] > 0)[:, None]
+    patients = jnp.pad(targets, ((0, 0), (0, max(0, num_allies - targets.shape[1]))))[:, :num_allies]
+    aims = jnp.concatenate([patients & heals, targets & ~heals], -1)
+    columns = jnp.stack([aims, far, dx, dy], -1) * related
+    return jnp.concatenate(
+        [
+            jnp.broadcast_to(whole, (num_allies, whole.shape[0])),
+            jnp.eye(num_allies),
+            avail[:, 2:FIRST_TARGET],
+            columns.reshape(num_allies, -1),
+        ],
+        -1,
+    )
 
 
 def global_state(
