@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # A second supported interpreter, if this machine has one, for the fast tests.
 OTHER := $(shell for p in python3.12 $(HOME)/.pyenv/versions/3.12.*/bin/python; do $$p -c '' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: setup demo results test test-fast test-other lint types bench-smoke clean
+.PHONY: setup demo results test test-fast test-other test-torch lint types bench-smoke clean
 
 setup: $(VENV)/ready
 
@@ -22,7 +22,8 @@ demo: setup
 	$(BIN)/grasp train mappo $(DEMO) --out demo/mappo
 	$(BIN)/grasp train grasp-mappo $(DEMO) --out demo/grasp-mappo
 	$(BIN)/grasp compare demo/grasp-mappo demo/mappo --out demo
-	@echo "the plot: demo/curves.png, the table: demo/table.md"
+	$(BIN)/grasp play demo/grasp-mappo --out demo/episode.gif
+	@echo "the plot: demo/curves.png, the table: demo/table.md, an episode: demo/episode.gif"
 
 # The evidence in results/: some hours on two cores. Runs land in runs/results, only summaries in results/.
 SPREAD := mpe/simple_spread --steps 1000000 --seeds 5 --lr 1e-3 --critic_lr 1e-3
@@ -37,11 +38,20 @@ results: setup
 	done
 
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations 20
 	$(MAKE) test-other
 
 test-fast: setup
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not slow and not learning'
+
+# The PyTorch bridge, in an environment of its own: torch 2.13.0 is a build without CUDA, and nothing else here needs it.
+test-torch: .venv-torch/ready
+	.venv-torch/bin/python -m pytest tests/bridge
+
+.venv-torch/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-torch
+	.venv-torch/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,torch]' torch==2.13.0
+	touch $@
 
 # The fast tests on the other interpreter, with the jax it resolves; nothing to do where there is none.
 test-other:
@@ -60,4 +70,4 @@ bench-smoke: setup
 	$(BIN)/grasp bench --smoke
 
 clean:
-	rm -rf .venv .venv-3.12 build dist *.egg-info src/*.egg-info
+	rm -rf .venv .venv-3.12 .venv-torch build dist *.egg-info src/*.egg-info

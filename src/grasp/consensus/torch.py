@@ -1,0 +1,257 @@
+"""The consensus for gradients that live in PyTorch: `consensus` finds u, `realign_` adds it to `.grad` in place.
+
+    loss.backward()
+    realign_([head.parameters() for head in heads])     # agent i's .grad is g_i + u
+    optimizer.step()
+
+Gradients stay where they are; what leaves their device is the N×N Gram matrix, which goes through the one solver (JAX,
+on the CPU), and back come N weights. Beside the gradients only u is held.
+Operators have the names, and `Info` the meaning, of `grasp.consensus`. A gradient that is None counts as zero.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from grasp.consensus.solver import Status, certify, solve
+from grasp.consensus.weighting import weighting
+
+try:
+    import torch  # pyright: ignore[reportMissingImports]
+    from torch import Tensor  # pyright: ignore[reportMissingImports]
+    from torch.optim import Optimizer  # pyright: ignore[reportMissingImports]
+except ImportError as missing:
+    raise ImportError("grasp.consensus.torch needs PyTorch; type: pip install 'grasp-marl[torch]'") from missing
+
+from grasp.consensus.torch_gradients import Column, columns_of, combine, gram, largest, lists_of, peak_of
+
+_certify = jax.jit(certify)
+
+
+class Info(NamedTuple):
+    """How u came about: the fields of `grasp.consensus.Info`, as numpy and Python values."""
+
+    weights: np.ndarray
+    gram: np.ndarray
+    """Gram matrix of the gradients divided by `scale`."""
+    scale: float
+    """The largest gradient norm."""
+    residual: float
+    """max_j (‖u‖² − g_j·u)/(‖g_j‖‖u‖), from the gradients and u themselves; above 0 off the min-norm point."""
+    iterations: int
+    """Factorisations the exact solver took; 0 for other operators."""
+    status: Status
+
+
+class Realigned(NamedTuple):
+    """What one call did to the gradients."""
+
+    u: list[Tensor]
+    info: Info | None
+    """None where u was given."""
+    skipped: bool
+    """Something was not finite: every `.grad` is zero now. Adam still moves by its momentum."""
+    clipped: int
+    """Factors Γ_i that lay outside [0, 1] and were clipped; always 0 for `realign_`."""
+
+
+class _Found(NamedTuple):
+    u: list[Tensor]
+    info: Info
+    inner: np.ndarray
+    """g_i·u and ‖u‖² in units of scale²."""
+    squared: float
+
+
+class _Target(NamedTuple):
+    """Where u goes. Agents have a list each, or there is one list: stacked over agents, or shared by them."""
+
+    lists: list[list[Tensor]]
+    kind: Literal["own", "stacked", "shared"]
+    columns: list[Column]
+
+
+@torch.no_grad()
+def consensus(
+    gradients: Iterable[Any], parameters: Iterable[Any] | None = None, operator: str = "min_norm", seed: int = 0
+) -> tuple[list[Tensor], Info]:
+    """u = Σ w_i g_i, one tensor a parameter, and how it came about; see `grasp.consensus.consensus`.
+
+    `gradients` is one of: N scalar losses, which are differentiated here and keep their graphs for a `backward()` of
+    yours; N lists of gradients; or tensors [N, ...] stacked over agents. `parameters` is the list that agents share, or
+    N lists, one an agent; only losses need it. u is float32 for half precision. Operators that draw repeat their draw
+    for a repeated `seed`.
+    """
+    lists, _ = lists_of([] if parameters is None else parameters)
+    found = _find(columns_of(gradients, lists), operator, seed)
+    return found.u, found.info
+
+
+@torch.no_grad()
+def realign_(
+    parameters: Optimizer | Iterable[Any],
+    gradients: Iterable[Any] | None = None,
+    operator: str = "min_norm",
+    weight: float = 1.0,
+    seed: int = 0,
+    u: Iterable[Tensor] | None = None,
+) -> Realigned:
+    """Add weight·u to every `.grad`, before any clipping and before the optimiser's step. `parameters` is one of:
+
+    - N lists, one an agent (or an optimiser with a group for each): `.grad` is g_i and becomes g_i + weight·u;
+    - tensors [N, ...] stacked over agents: the same, row by row;
+    - with `gradients` (anything `consensus` takes), the list that agents share, or the optimiser that has it: `.grad`
+      is the mean of the g_i and becomes that mean + weight·u. If your loss is a sum over agents, take weight = N.
+
+    A `u` that is given is held: nothing is solved. A `.grad` that is None is created only where u is not zero.
+    """
+    if u is None:
+        target = _target(parameters, gradients)
+        lists, found = target.lists, _find(target.columns, operator, seed)
+        directions, info = found.u, found.info
+    else:
+        lists, directions, info = lists_of(parameters)[0], list(u), None
+    _check(lists, directions)
+    for own in lists:
+        for grad, direction in _touched(own, directions):
+            grad.add_(direction, alpha=weight)
+    return Realigned(directions, info, _zero_if_broken(lists, info), 0)
+
+
+@torch.no_grad()
+def realign_off_policy_(
+    parameters: Optimizer | Iterable[Any],
+    gradients: Iterable[Any] | None = None,
+    operator: str = "min_norm",
+    seed: int = 0,
+) -> Realigned:
+    """Γ_i (g_i + u), Γ_i = (‖u‖² + g_i·u)/(‖g_i‖² + ‖u‖²), and Γ_i = 0 where that is 0/0; arguments as for `realign_`.
+
+    Parameters that agents share take the sum Σ Γ_i (g_i + u) in place of what `.grad` held. Operators other than
+    min-norm have Γ clipped to [0, 1] and the clips counted.
+    """
+    target = _target(parameters, gradients)
+    found = _find(target.columns, operator, seed)
+    _check(target.lists, found.u)
+    raw = _factors(found)
+    factors = raw if operator == "min_norm" else raw.clip(0, 1)
+    if target.kind == "shared":
+        # Σ Γ_i (g_i + u) is a combination of the g_i again.
+        sums, _, _ = combine(target.columns, peak_of(target.columns), factors + factors.sum() * found.info.weights)
+        for grad, moved in _touched(target.lists[0], sums):
+            grad.copy_(moved)
+    else:
+        each = factors[:, None] if target.kind == "own" else [factors]
+        for own, factor in zip(target.lists, each, strict=True):
+            for grad, direction in _touched(own, found.u):
+                gamma = torch.as_tensor(factor, dtype=direction.dtype, device=grad.device)
+                grad.add_(direction).mul_(gamma.reshape(-1, *[1] * (grad.ndim - 1)))
+    return Realigned(found.u, found.info, _zero_if_broken(target.lists, found.info), int((factors != raw).sum()))
+
+
+def weights_of(G: np.ndarray, operator: str, seed: int) -> tuple[np.ndarray, int, Status]:
+    """The operator's weights from JAX on the CPU, with the exact solver's iterations and status (min-norm's alone).
+
+    G goes in as float32, unless 64-bit arithmetic is switched on in JAX and G has it.
+    """
+    w, iterations, found = _on_cpu(_solver(operator), G, seed)
+    return np.array(w), int(iterations), Status(int(found))
+
+
+@functools.cache
+def _solver(operator: str) -> Any:
+    weigh = weighting(operator)
+
+    @jax.jit
+    def run(G: Array, seed: Array) -> tuple[Array, Array | int, Array | int]:
+        if operator != "min_norm":
+            return weigh(G, jax.random.key(seed)), 0, Status.UNCERTIFIED
+        solution = solve(G)
+        return solution.weights, solution.iterations, solution.status
+
+    return run
+
+
+def _find(columns: list[Column], operator: str, seed: int) -> _Found:
+    """`grasp.consensus.consensus`, step by step."""
+    weighting(operator)  # a misspelt name fails before anything is computed
+    peak, num = peak_of(columns), len(columns[0].rows)
+    matrix, longest = gram(columns, peak)
+    scale, G = (peak * longest).item(), matrix.cpu().numpy()
+    if not (math.isfinite(scale) and np.isfinite(G).all()):
+        nothing = np.zeros(num, G.dtype)
+        info = Info(nothing, np.zeros_like(G), 1.0, math.inf, 0, Status.NON_FINITE)
+        return _Found([torch.zeros_like(column.like) for column in columns], info, nothing, 0.0)
+    w, iterations, status = weights_of(G, operator, seed)
+    u, inner, squared = combine(columns, peak, np.zeros_like(w) if status == Status.STATIONARY else w)
+    inner, squared = inner / longest.item() ** 2, squared / longest.item() ** 2
+    violation, checked = _on_cpu(_certify, G, w, inner, w.dtype.type(math.sqrt(squared)))
+    # Only the solver can say that 0 is in the hull or that G is broken; the rest is read off the gradients.
+    status = status if status in (Status.STATIONARY, Status.NOT_PSD) else Status(int(checked))
+    return _Found(u, Info(w, G, scale, float(violation), iterations, status), inner, squared)
+
+
+def _factors(found: _Found) -> np.ndarray:
+    total = np.diagonal(found.info.gram) + found.squared
+    return np.where(total > 0, (found.squared + found.inner) / np.where(total > 0, total, 1), 0)
+
+
+def _target(parameters: Optimizer | Iterable[Any], gradients: Iterable[Any] | None) -> _Target:
+    lists, own = lists_of(parameters, grouped=gradients is None)
+    if gradients is not None:
+        return _Target(lists, "own" if own else "shared", columns_of(gradients, lists))
+    if own:
+        return _Target(lists, "own", columns_of([[one.grad for one in agent] for agent in lists], lists))
+    sizes = sorted({one.shape[0] if one.ndim else 0 for one in lists[0]})
+    if len(sizes) > 1 or sizes[0] == 0:
+        raise ValueError(
+            f"the leading agent axes of the parameters are {sizes}; all must be one size above 0 "
+            "(for parameters that agents share, pass per-agent gradients or losses too)"
+        )
+    stacked = [[None] * sizes[0] if one.grad is None else list(one.grad.unbind(0)) for one in lists[0]]
+    return _Target(
+        lists, "stacked", [Column(one.detach()[0], rows) for one, rows in zip(lists[0], stacked, strict=True)]
+    )
+
+
+def _check(lists: list[list[Tensor]], directions: list[Tensor]) -> None:
+    """Before anything is changed: that u fits every list, and that no parameter would get it twice."""
+    shapes = [tuple(direction.shape) for direction in directions]
+    for own in lists:
+        stacked = [tuple(one.shape[1:]) for one in own]
+        if shapes not in ([tuple(one.shape) for one in own], stacked):
+            raise ValueError(f"u has shapes {shapes} and the parameters {[tuple(one.shape) for one in own]}")
+    if len({id(one) for own in lists for one in own}) < sum(map(len, lists)):
+        raise ValueError("a parameter is in two lists; what agents share goes into a call of its own, with gradients")
+
+
+def _touched(own: list[Tensor], directions: list[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Every `.grad` with the tensor that goes into it. A missing one is created only for a tensor that is not zero."""
+    for parameter, direction in zip(own, directions, strict=True):
+        if parameter.grad is None and direction.any():
+            parameter.grad = torch.zeros_like(parameter)
+        if parameter.grad is not None:
+            yield parameter.grad, direction
+
+
+def _zero_if_broken(lists: list[list[Tensor]], info: Info | None) -> bool:
+    """Looks at what came out, so that a sum beyond the range of half precision is caught as well."""
+    grads = [one.grad for own in lists for one in own if one.grad is not None and one.grad.numel()]
+    broken = info is not None and info.status == Status.NON_FINITE
+    if grads and not broken:
+        sound = [largest(grad).isfinite().to(grads[0].device) for grad in grads]
+        broken = not torch.stack(sound).all().item()  # one wait for the device, not one a parameter
+    for grad in grads if broken else []:
+        grad.zero_()
+    return broken
+
+
+def _on_cpu(program: Callable[..., Any], *arrays: np.ndarray | np.generic | int) -> Any:
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        return program(*map(jnp.asarray, arrays))
