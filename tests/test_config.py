@@ -110,9 +110,10 @@ def test_where_the_reference_has_no_settings_none_are_made_up():
     assert config.configure("qmix", "smax/25m", {"preset": "tuned"}).hyper.batch == 128
 
 
-def test_a_decay_that_ends_before_the_run_is_refused():
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_a_decay_that_ends_before_the_run_is_refused(algo):
     with pytest.raises(GraspError, match="decay 5000 ends before steps 10000"):
-        config.configure("mappo", "probe/value", {"steps": 10_000, "decay": 5000})
+        config.configure(algo, "probe/value", {"steps": 10_000, "decay": 5000})
 
 
 def test_pretraining_that_does_not_count_adds_whole_iterations():

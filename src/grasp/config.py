@@ -142,8 +142,9 @@ def validate(config: Config) -> None:
             value = getattr(owner, f.name)
             _require(holds(value), f"{f.name} must {words}, not {value}")
     _require(config.seed + config.seeds <= LARGEST, f"seed {config.seed} and {config.seeds} seeds exceed {LARGEST:,}")
+    _validate_decay(h, config.steps)
     if isinstance(h, Mappo):
-        _validate_batch(h, config.steps)
+        _validate_batch(h)
     else:
         _validate_replay(h)
     if isinstance(h, Ma2e):
@@ -158,7 +159,7 @@ def validate(config: Config) -> None:
     )
 
 
-def _validate_batch(h: Mappo, steps: int) -> None:
+def _validate_batch(h: Mappo) -> None:
     _require(
         h.rollout % h.chunk == 0,
         f"chunk {h.chunk} does not divide rollout {h.rollout}; the nearest that does is {_nearest_divisor(h)}",
@@ -168,6 +169,9 @@ def _validate_batch(h: Mappo, steps: int) -> None:
         chunks % h.minibatches == 0,
         f"minibatches {h.minibatches} does not divide the {chunks} chunks of a batch (num_envs × rollout / chunk)",
     )
+
+
+def _validate_decay(h: Hyper, steps: int) -> None:
     _require(
         h.decay == 0 or h.decay >= steps,
         f"decay {h.decay} ends before steps {steps} and nothing would be learned after it; train with a decay of at "

@@ -81,6 +81,9 @@ class Qmix:
     interval: int = option(8, "finished episodes between two gradient steps", COUNT)
     target_interval: int = option(200, "finished episodes between two copies into the target networks", COUNT)
     lr: float = option(1e-3, "Adam's step size", POSITIVE)
+    decay: int = option(
+        0, "environment steps over which the step size falls to zero in a line; 0: it stays", NOT_NEGATIVE
+    )
     adam_eps: float = option(1e-8, "Adam's epsilon", POSITIVE)
     max_grad_norm: float = option(10.0, "global-norm clip of the gradient of all networks", POSITIVE)
     gamma: float = option(0.99, "discount", UNIT)

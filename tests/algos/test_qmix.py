@@ -324,6 +324,19 @@ def test_the_loss_takes_its_lambda_its_discount_and_its_scale(trace, gamma, scal
     assert -negated == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize(("env_steps", "left"), [(0, 1.0), (250, 0.75), (1000, 0.0), (4000, 0.0)])
+@pytest.mark.parametrize("gamma_on", ["gradient", "update"])
+def test_with_decay_the_step_falls_to_zero_in_a_line_over_that_many_environment_steps(gamma_on, env_steps, left):
+    given = case("hybrid")
+    hyper = replace(given.hyper, gamma_on=gamma_on, scope="heads")
+    whole, _ = one_step(hyper, ADAM, *given[:3])
+    state = state_of(given.online, given.target, ADAM)._replace(env_steps=jnp.array(env_steps))
+    after, _ = improve(replace(hyper, decay=1000), ADAM)(state, holding(given.batch), jax.random.key(0))
+    moved = difference(qmix.Networks(after.agent, after.mixer), given.online)
+    assert norm(whole) > 1e-3
+    assert distance(moved, jax.tree.map(lambda x: left * x, whole)) < 1e-6
+
+
 @pytest.mark.parametrize("sharing", ["shared", "hybrid"])
 def test_Q4_the_agents_path_gradients_sum_to_the_ordinary_gradient(sharing):
     given = case(sharing)

@@ -213,6 +213,9 @@ def improve(
         gradient, stats = gradient._replace(agent=aligned.gradient), stats | aligned.diagnostics
         if aligned.factor is not None:
             factor = Networks(aligned.factor, jax.tree.map(lambda _: 1.0, state.mixer))
+    if hyper.decay:
+        left = jnp.maximum(0.0, 1.0 - state.env_steps / hyper.decay)
+        factor = jax.tree.map(lambda f: left * f, factor or jax.tree.map(lambda _: 1.0, online))
     online, opt, ascent = ascend(optimiser, online, state.opt, gradient, factor)
     copy = episodes.finished - state.copied >= hyper.target_interval
     target = jax.tree.map(lambda new, old: jnp.where(copy, new, old), online, state.target)
