@@ -25,17 +25,28 @@ demo: setup
 	$(BIN)/grasp play demo/grasp-mappo --out demo/episode.gif
 	@echo "the plot: demo/curves.png, the table: demo/table.md, an episode: demo/episode.gif"
 
-# The evidence in results/: some hours on two cores. Runs land in runs/results, only summaries in results/.
-SPREAD := mpe/simple_spread --steps 1000000 --seeds 5 --lr 1e-3 --critic_lr 1e-3
-MARINES := smax/3m --steps 6000000 --decay 6000000 --seeds 5 --hidden 128 --num_envs 128 --epochs 8 --minibatches 4 --lr 1e-3 --critic_lr 1e-3
+# The evidence in results/: a day on two cores. Runs land in runs/results, only summaries in results/.
+ON_POLICY := mappo grasp-mappo happo grasp-happo
+OFF_POLICY := qmix vdn grasp-qmix ma2e
+CLIMB_ON := matrix/climbing --steps 100000 --seeds 5
+CLIMB_OFF := matrix/climbing --steps 20000 --anneal 10000 --seeds 5
+SPREAD_ON := mpe/simple_spread --steps 1000000 --seeds 5 --lr 1e-3 --critic_lr 1e-3
+SPREAD_OFF := mpe/simple_spread --steps 300000 --seeds 3 --lr 5e-4
+MARINES_ON := smax/3m --steps 6000000 --decay 6000000 --seeds 5 --hidden 128 --num_envs 128 --epochs 8 --minibatches 4 --lr 1e-3 --critic_lr 1e-3
+MARINES_OFF := smax/3m --steps 1500000 --decay 1500000 --seeds 3 --hidden 128 --num_envs 16 --batch 64 --lr 5e-4 --reward_scale 10
+RUNS := runs/results
 results: setup
-	for algo in mappo grasp-mappo; do \
-	  $(BIN)/grasp train $$algo $(SPREAD) --out runs/results/simple_spread/$$algo && \
-	  $(BIN)/grasp train $$algo $(MARINES) --out runs/results/3m/$$algo || exit; \
+	for algo in $(ON_POLICY); do \
+	  $(BIN)/grasp train $$algo $(CLIMB_ON) --out $(RUNS)/climbing/$$algo && \
+	  $(BIN)/grasp train $$algo $(SPREAD_ON) --out $(RUNS)/simple_spread/$$algo && \
+	  $(BIN)/grasp train $$algo $(MARINES_ON) --out $(RUNS)/3m/$$algo || exit; \
 	done
-	for task in simple_spread 3m; do \
-	  $(BIN)/grasp compare runs/results/$$task/grasp-mappo runs/results/$$task/mappo --out results/$$task || exit; \
+	for algo in $(OFF_POLICY); do \
+	  $(BIN)/grasp train $$algo $(CLIMB_OFF) --out $(RUNS)/climbing/$$algo && \
+	  $(BIN)/grasp train $$algo $(SPREAD_OFF) --out $(RUNS)/simple_spread/$$algo && \
+	  $(BIN)/grasp train $$algo $(MARINES_OFF) --out $(RUNS)/3m/$$algo || exit; \
 	done
+	for task in climbing simple_spread 3m; do $(BIN)/grasp compare $(RUNS)/$$task/* --out results/$$task || exit; done
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations 20

@@ -102,7 +102,8 @@ def test_importing_the_library_pulls_in_nothing_heavy_and_changes_no_setting():
         "import sys, jax, grasp, grasp.consensus; "
         "assert not jax.config.jax_enable_x64; "
         "assert jax.config.jax_compilation_cache_dir is None; "
-        "print([m for m in ('matplotlib', 'rich', 'jaxmarl', 'safetensors', 'flax', 'torch', 'PIL') if m in sys.modules])"
+        "print([m for m in ('matplotlib', 'rich', 'jaxmarl', 'safetensors', 'flax', 'torch', 'PIL') if m in sys"
+        ".modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "[]"
