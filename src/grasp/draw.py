@@ -19,7 +19,7 @@ FINER = 2
 INK, FAINT, PAPER, GRASS = "#333333", "#DDDDDD", "#FFFFFF", "#F4F4F0"
 # Okabe and Ito's colours: agents, enemies, things.
 GROUPS = ("#0072B2", "#D55E00", "#8C8C8C")
-HEALTH, SHIELD, HEALING = "#009E73", "#56B4E9", "#009E73"
+SHIELD, HEALING = "#56B4E9", "#009E73"
 MARGIN = 1.5
 """Radii of the largest body that are left free at the edges."""
 FLATTEST = 0.4

@@ -119,7 +119,8 @@ def save_mp4(shown: list[Frame], path: Path) -> None:
     command = ["ffmpeg", "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}"]
     command += ["-r", rate, "-i", "-", "-vf", "crop=trunc(iw/2)*2:trunc(ih/2)*2", "-pix_fmt", "yuv420p", str(path)]
     pixels = b"".join(frame.picture.tobytes() * max(1, frame.milliseconds // STEP_MS) for frame in shown)
-    subprocess.run(command, input=pixels, check=True)
+    if subprocess.run(command, input=pixels, check=False).returncode:
+        raise GraspError(f"ffmpeg could not write {path} (its words are above); type: --out {path.with_suffix('.gif')}")
 
 
 def check_path(path: Path) -> None:

@@ -77,8 +77,8 @@ def row(values: Array, place: Int[Array, ""]) -> Array:
     return jax.lax.dynamic_slice_in_dim(values, place, 1, 0)
 
 
-UNROLL = 8
-"""Units that a loop over units takes at once: fewer, larger kernels."""
+UNROLL = 2
+"""Units that a loop over units takes at once. One or two are fastest; of more the compiler computes parts again."""
 
 
 def each(places: tuple[int, int], body: Callable[[Array, Any], Any], start: Any) -> Any:

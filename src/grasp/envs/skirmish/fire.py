@@ -73,10 +73,10 @@ def struck(
         raw = my.damage + my.bonus_light * their.light + my.bonus_armoured * their.armoured
         for number in range(2 if rules.double_hits else 1):
             dealt = jnp.where(hit & (my.hits > number), raw, 0.0)
-            absorbed = jnp.minimum(dealt, shield)
-            through = dealt - absorbed
-            hp = hp - jnp.where(through > 0, jnp.maximum(through - their.armour, least), 0.0)
-            shield = shield - absorbed
+            if rules.shields:
+                absorbed = jnp.minimum(dealt, shield)
+                dealt, shield = dealt - absorbed, shield - absorbed
+            hp = hp - jnp.where(dealt > 0, jnp.maximum(dealt - their.armour, least), 0.0)
         return hp, shield, hit_at_all | hit
 
     start = (them.hp, them.shield, jnp.zeros(them.hp.shape, bool))

@@ -7,6 +7,9 @@ from jaxtyping import Array, Bool, Int
 from grasp.envs.skirmish.battle import ATTACK, SCRIPT, STOP, Battle, Rules, at, can_hit, distance, each, row
 from grasp.envs.skirmish.units import Unit
 
+LATER = 10_000.0
+"""Added to the distance of those whom one would take only if there were nobody else: more than any wish."""
+
 
 def aim(rules: Rules, unit: Unit, battle: Battle, first: Bool[Array, ""]) -> Battle:
     """Everyone's target for this loop; `first` is the first loop of a step, in which SMACv2's map wakes the idle."""
@@ -37,9 +40,9 @@ def acquire(
     self = jnp.arange(*mine)[:, None]
     scan = jnp.maximum(5.0, my.reach + 0.5)
     nothing = (jnp.full(me.x.shape, jnp.inf), jnp.full(me.x.shape, -1))
+    wakes = first & (rules.enemy != "hold")
 
-    def look(place: Int[Array, ""], found: tuple) -> tuple:
-        near, provoking, any_of_all = found
+    def look(place: Int[Array, ""], best: tuple) -> tuple:
         them = jax.tree.map(lambda v: row(v, place), battle)
         their = jax.tree.map(lambda v: row(v, place), unit)
         far = distance(me.x, me.y, them.x, them.y)
@@ -50,16 +53,10 @@ def acquire(
             noticed, wish = far - my.radius - their.radius <= scan, far
         if rules.enemy == "focus":
             wish = them.hp + them.shield
-        near = closer(near, valid & noticed, wish, place)
-        if rules.drawn:
-            return near, provoking, closer(any_of_all, valid, far, place)
-        attacks_me = (them.order >= ATTACK) & (them.target == self)
-        return near, closer(provoking, valid & attacks_me, far, place), any_of_all
+        otherwise = wakes if rules.drawn else (them.order >= ATTACK) & (them.target == self)
+        return closer(best, valid & (noticed | otherwise), jnp.where(noticed, wish, far + LATER), place)
 
-    near, provoking, any_of_all = each(theirs, look, (nothing, nothing, nothing))
-    chosen = jnp.where(near[1] >= 0, near[1], provoking[1])
-    if rules.drawn and rules.enemy != "hold":
-        chosen = jnp.where((chosen < 0) & first, any_of_all[1], chosen)
+    chosen = each(theirs, look, nothing)[1]
     chosen = jnp.where(keeps(rules, unit, battle, my, me, self), me.target, chosen)
     return heal_target(rules, my, me, mine, chosen) if rules.healers else chosen
 
