@@ -6,28 +6,16 @@ python benchmarks/chance.py matrix/climbing mpe/simple_spread smax/3m
 import argparse
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from grasp.bench.envs import at_random
 from grasp.envs import base
 from grasp.evaluation import Scores, evaluate
-from grasp.losses import ILLEGAL
-from grasp.types import Algorithm, Decision, Key, Observation, PyTree
-
-
-def random_team() -> Algorithm:
-    """An algorithm that learns nothing and takes any legal action."""
-
-    def act(state: PyTree, memory: PyTree, observation: Observation, key: Key, greedy: bool) -> Decision:
-        del state, greedy
-        return Decision(jax.random.categorical(key, jnp.where(observation.avail, 0.0, ILLEGAL)), memory, ())
-
-    return Algorithm(lambda key: (), lambda num_envs: (), act, lambda state, trajectory, key: (state, {}), ())
 
 
 def measure(name: str, episodes: int, seed: int) -> Scores:
     env = base.make(name)
-    play = jax.jit(lambda key: evaluate(env, random_team(), (), key, episodes))
+    play = jax.jit(lambda key: evaluate(env, at_random(), (), key, episodes))
     return jax.device_get(play(jax.random.key(seed)))
 
 
