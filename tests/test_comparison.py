@@ -1,5 +1,6 @@
 """Comparisons of synthetic run directories: what is computed, what is said about it, and what is drawn."""
 
+import csv
 import io
 import json
 import sys
@@ -314,12 +315,23 @@ def test_markdown_table_has_as_many_cells_in_every_line(two):
 def test_out_writes_table_json_and_curves(two, tmp_path):
     out = tmp_path / "deep" / "out"
     result = compare(two, out=out)
-    assert sorted(p.name for p in out.iterdir()) == ["comparison.json", "curves.png", "table.md"]
+    assert sorted(p.name for p in out.iterdir()) == ["comparison.json", "curves.csv", "curves.png", "table.md"]
     assert (out / "table.md").read_text() == markdown(result)
     read = json.loads((out / "comparison.json").read_text())
     assert [row["label"] for row in read["rows"]] == ["mappo", "grasp-mappo"]
     assert tuple(read["rows"][1]["interval"]) == result.rows[1].interval
     assert read["improvements"][0]["probability"] == result.improvements[0].probability
+    with (out / "curves.csv").open() as file:
+        points = list(csv.DictReader(file))
+    for algo, path in zip(("mappo", "grasp-mappo"), two, strict=True):
+        for seed in range(5):
+            lines = [json.loads(line) for line in (path / f"seed-{seed}" / "metrics.jsonl").read_text().splitlines()]
+            expected = [(line["env_steps"], line["win_rate"]) for line in lines if line["kind"] == "evaluation"]
+            mine = [p for p in points if (p["algorithm"], p["seed"]) == (algo, str(seed))]
+            found = [(int(p["env_steps"]), float(p["value"])) for p in mine]
+            assert len(found) > 2
+            assert found == [(steps, pytest.approx(rate, rel=1e-5)) for steps, rate in expected]
+            assert {p["metric"] for p in mine} == {"win rate"}
     compare(two, out=tmp_path / "tex", latex=True)
     assert (tmp_path / "tex" / "table.tex").read_text() == latex(result)
     with pytest.raises(GraspError, match="is a file; give --out a directory"):

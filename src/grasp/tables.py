@@ -111,7 +111,7 @@ def _finite(value: Any) -> Any:
 
 
 def write(comparison: Comparison, runs: Sequence[RunData], out: Path, tex: bool) -> None:
-    """The table (.md, or .tex), the numbers and the curves, in one directory."""
+    """The table (.md, or .tex), the numbers, and the curves as points (.csv) and as a picture, in one directory."""
     if out.exists() and not out.is_dir():
         raise GraspError(f"'{out}' is a file; give --out a directory, for example '{out.with_suffix('')}-comparison'")
     out.mkdir(parents=True, exist_ok=True)
@@ -120,4 +120,16 @@ def write(comparison: Comparison, runs: Sequence[RunData], out: Path, tex: bool)
     sources = [{"label": r.label, "env": r.env, "config": r.config, "versions": r.versions} for r in runs]
     text = json.dumps(_finite(dataclasses.asdict(comparison) | {"runs": sources}), indent=1, allow_nan=False)
     (out / "comparison.json").write_text(text + "\n", encoding="utf-8")
+    (out / "curves.csv").write_text(points(comparison, runs), encoding="utf-8")
     plots.curves(runs, out / "curves.png")
+
+
+def points(comparison: Comparison, runs: Sequence[RunData]) -> str:
+    """Every evaluation of every seed, one a line."""
+    metrics = {row.env: row.metric for row in comparison.rows}
+    lines = ["env,algorithm,seed,env_steps,metric,value"]
+    for run in runs:
+        for seed in run.seeds:
+            for steps, value in seed.curve(metrics[run.env]).T:
+                lines.append(f"{run.env},{run.label},{seed.seed},{steps:.0f},{metrics[run.env]},{value:.6g}")
+    return "\n".join(lines) + "\n"
