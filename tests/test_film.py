@@ -72,6 +72,15 @@ def test_who_is_not_shown_is_not_drawn_and_does_not_move_the_camera():
     assert near(at(pictures[0], gone, (5.0, 1.0)), PAPER)
 
 
+def test_a_thing_is_seen_in_front_of_an_agent_and_an_agent_in_front_of_an_enemy():
+    same = np.zeros((3, 2), np.float32)
+    radius = np.array([1.0, 1.0, 0.4], np.float32)
+    scene = Bodies(same, radius, np.array([0, 1, 2]), np.ones(3, bool))
+    (picture,) = draw.pictures([scene], [""])
+    assert near(at(picture, scene, (0.0, 0.0)), colour(draw.GROUPS[2]))
+    assert near(at(picture, scene, (0.7, 0.0)), colour(draw.GROUPS[0]))
+
+
 def test_health_fills_a_body_from_below():
     half = bodies(health=np.array([0.5, 1.0, 0.0, 1.0], np.float32))
     (picture,) = draw.pictures([half], [""])

@@ -19,6 +19,8 @@ FINER = 2
 INK, FAINT, PAPER, GRASS = "#333333", "#DDDDDD", "#FFFFFF", "#F4F4F0"
 # Okabe and Ito's colours: agents, enemies, things.
 GROUPS = ("#0072B2", "#D55E00", "#8C8C8C")
+DRAWN = (1, 0, 2)
+"""When each group is drawn."""
 SHIELD, HEALING = "#56B4E9", "#009E73"
 MARGIN = 1.5
 """Radii of the largest body that are left free at the edges."""
@@ -77,9 +79,9 @@ def canvas(header: str, height: int) -> tuple[Image.Image, ImageDraw.ImageDraw]:
 
 
 def draw_bodies(scene: Bodies, view: Window, header: str) -> Image.Image:
-    """Who aims at whom, then the bodies: things below, agents on top."""
+    """Who aims at whom, then the bodies: agents over enemies, and things over both, which are small and stand still."""
     large, pen = canvas(header, view.height)
-    order = [k for k in np.argsort(-np.asarray(scene.group), kind="stable") if scene.shown[k]]
+    order = [k for k in np.argsort(np.array(DRAWN)[np.asarray(scene.group)], kind="stable") if scene.shown[k]]
     if scene.target is not None:
         for k in order:
             draw_aim(pen, scene, view, int(k))
