@@ -186,6 +186,24 @@ def test_a_film_is_a_file_that_can_be_read_again(tmp_path):
         assert near(at(read.convert("RGB"), bodies(), (5.0, 0.0)), PAPER)
 
 
+def test_a_film_that_fails_half_way_leaves_the_old_one(tmp_path, monkeypatch):
+    def fails(shown, path):
+        path.write_bytes(b"half")
+        raise OSError("the disk is full")
+
+    old = tmp_path / "film.gif"
+    old.write_bytes(b"whole")
+    monkeypatch.setattr(film, "save_gif", fails)
+    with pytest.raises(OSError, match="the disk is full"):
+        film.save([film.Frame(p, 40) for p in draw.pictures([bodies()], [""])], old)
+    assert old.read_bytes() == b"whole"
+
+
+def test_a_team_of_a_seed_that_was_not_trained_is_refused(finished):  # noqa: F811
+    with pytest.raises(GraspError, match="has no seed 7; it has 0, 1"):
+        grasp.load(finished, seed=7)
+
+
 @pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="ffmpeg is not installed")
 def test_an_mp4_is_written_where_ffmpeg_exists(tmp_path):
     film.save([film.Frame(p, 240) for p in draw.pictures([bodies()], [""])], tmp_path / "film.mp4")

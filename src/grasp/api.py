@@ -91,9 +91,12 @@ def evaluate(path: str | Path, *, episodes: int = 32) -> dict[int, Scores]:
     env, algorithm = build(run.config)
     scorer = jax.jit(lambda state, key: score(env, algorithm, state, key, episodes))
     found = {seed: load_state(run, seed, algorithm) for seed in run.seeds}
-    # a tag that no evaluation during training uses: those are numbered by iteration
-    keys = {seed: jax.random.fold_in(seed_keys(seed).evaluation, LARGEST) for seed in run.seeds}
-    return {seed: jax.device_get(scorer(state, keys[seed])) for seed, state in found.items()}
+    return {seed: jax.device_get(scorer(state, afterwards(seed))) for seed, state in found.items()}
+
+
+def afterwards(seed: int) -> Key:
+    """The key of episodes played after training: those during it are numbered by iteration."""
+    return jax.random.fold_in(seed_keys(seed).evaluation, LARGEST)
 
 
 def compare(
@@ -124,13 +127,9 @@ def play(
     if not 1 <= episodes <= MOST_FILMED:
         raise GraspError(f"episodes must lie between 1 and {MOST_FILMED}, not {episodes}")
     run = runs.find(path)
-    seed = run.seeds[0] if seed is None else seed
-    if seed not in run.seeds:
-        raise GraspError(f"{path} has no seed {seed}; it has {', '.join(map(str, run.seeds))}")
+    seed = chosen_seed(run, seed)
     env, algorithm = build(run.config)
-    state = load_state(run, seed, algorithm, checkpoint)
-    key = jax.random.fold_in(seed_keys(seed).evaluation, LARGEST)  # as `evaluate` takes it
-    played = film.record(env, algorithm, state, key, episodes)
+    played = film.record(env, algorithm, load_state(run, seed, algorithm, checkpoint), afterwards(seed), episodes)
     film.save(film.frames(env, played), out)
     return played
 
@@ -161,7 +160,6 @@ class Team:
 
     def __init__(self, env: Env, algorithm: Algorithm, state: PyTree):
         self.spec = env.spec
-        self._state_shape = (env.spec.num_agents, env.spec.state_dim)[not env.spec.agent_states :]
         self._algorithm, self._state = algorithm, state
         self._act = jax.jit(algorithm.act, static_argnums=4)
         self._key = jax.random.key(0)
@@ -195,7 +193,7 @@ class Team:
         alive = np.ones(self.spec.num_agents, bool) if alive is None else alive
         # The state feeds only the critic, which acting does not read.
         return Observation(
-            jnp.asarray(obs, jnp.float32), jnp.zeros(self._state_shape), jnp.asarray(avail), jnp.asarray(alive)
+            jnp.asarray(obs, jnp.float32), jnp.zeros(self.spec.state_shape), jnp.asarray(avail), jnp.asarray(alive)
         )
 
 
@@ -203,4 +201,11 @@ def load(path: str | Path, seed: int | None = None) -> Team:
     """The trained team of a run (its first seed, unless another is named)."""
     run = runs.find(path)
     env, algorithm = build(run.config)
-    return Team(env, algorithm, load_state(run, run.seeds[0] if seed is None else seed, algorithm))
+    return Team(env, algorithm, load_state(run, chosen_seed(run, seed), algorithm))
+
+
+def chosen_seed(run: Run, seed: int | None) -> int:
+    """The named seed, which must be the run's, or its first."""
+    if seed is not None and seed not in run.seeds:
+        raise GraspError(f"{run.path} has no seed {seed}; it has {', '.join(map(str, run.seeds))}")
+    return run.seeds[0] if seed is None else seed

@@ -93,9 +93,12 @@ def _captions(env: Env, episode: Episode) -> list[str]:
 def save(shown: list[Frame], path: Path) -> None:
     """The film as a .gif, or as an .mp4 where ffmpeg exists."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".mp4":
-        save_mp4(shown, path)
-        return
+    part = path.with_name(f".{path.name}")  # so that a film that was there stays whole until the new one is
+    (save_mp4 if path.suffix == ".mp4" else save_gif)(shown, part)
+    part.replace(path)
+
+
+def save_gif(shown: list[Frame], path: Path) -> None:
     # One palette for all: pictures that differ little then differ in few pixels, and text does not flicker.
     palette = _strip([shown[k].picture for k in (0, len(shown) // 3, 2 * len(shown) // 3, -1)]).quantize(COLOURS)
     flat = [frame.picture.quantize(palette=palette, dither=Image.Dither.NONE) for frame in shown]
@@ -120,7 +123,7 @@ def save_mp4(shown: list[Frame], path: Path) -> None:
     command += ["-r", rate, "-i", "-", "-vf", "crop=trunc(iw/2)*2:trunc(ih/2)*2", "-pix_fmt", "yuv420p", str(path)]
     pixels = b"".join(frame.picture.tobytes() * max(1, frame.milliseconds // STEP_MS) for frame in shown)
     if subprocess.run(command, input=pixels, check=False).returncode:
-        raise GraspError(f"ffmpeg could not write {path} (its words are above); type: --out {path.with_suffix('.gif')}")
+        raise GraspError("ffmpeg could not make the film (its words are above); write a .gif instead")
 
 
 def check_path(path: Path) -> None:

@@ -50,6 +50,11 @@ class EnvSpec:
     package: str = "grasp"
     """The distribution whose version decides the dynamics; recorded with every run."""
 
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        """(s,), or (N, s) where agents have states of their own."""
+        return (self.num_agents, self.state_dim) if self.agent_states else (self.state_dim,)
+
 
 class Observation(NamedTuple):
     """What the team sees between two steps. A dead agent keeps its row and at least one legal action."""

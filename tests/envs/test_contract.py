@@ -46,7 +46,7 @@ def player(env: Env):
 def check_sizes(spec: EnvSpec, observation: Observation, axes: tuple[int, ...]) -> None:
     expected = {
         "obs": ((spec.num_agents, spec.obs_dim), jnp.float32),
-        "state": ((spec.num_agents, spec.state_dim)[not spec.agent_states :], jnp.float32),
+        "state": (spec.state_shape, jnp.float32),
         "avail": ((spec.num_agents, spec.num_actions), jnp.bool_),
         "alive": ((spec.num_agents,), jnp.bool_),
     }

@@ -63,7 +63,7 @@ def memory(hyper: Mappo, spec: EnvSpec, num_envs: int) -> Memory:
     """Nothing remembered yet."""
     return Memory(
         jnp.zeros((num_envs, spec.num_agents, hyper.hidden)),
-        critics.critic_memory(hyper.critic, (num_envs, spec.num_agents)[: 1 + spec.agent_states], hyper.hidden),
+        critics.critic_memory(hyper.critic, (num_envs, *spec.state_shape[:-1]), hyper.hidden),
     )
 
 

@@ -15,9 +15,10 @@ from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Int
 
 from grasp.envs.skirmish import mechanics, movement, observation, reward, sight, starts
-from grasp.envs.skirmish.battle import ATTACK, FIRST_TARGET, MOVE, SCRIPT, STOP, Battle, Rules
+from grasp.envs.skirmish.battle import ATTACK, FIRST_TARGET, MOVE, SCRIPT, STOP, Battle, Rules, sides
 from grasp.envs.skirmish.maps import MAPS, Map, find
 from grasp.envs.skirmish.observation import Codes
+from grasp.envs.skirmish.targets import is_acting
 from grasp.envs.skirmish.units import Profile, Unit
 from grasp.types import Bodies, Env, EnvSpec, Key, Observation, Step
 
@@ -232,15 +233,14 @@ def step(field: Field, state: State, action: Int[Array, " A"], key: Key) -> tupl
 def scene(field: Field, state: State) -> Bodies:
     """The battle as it is drawn: who lives, where, how strong, and at whom they aim."""
     rules, battle, unit = field.rules, state.battle, stats(field, state.kind)
-    aims = (battle.order == ATTACK) | (battle.order == SCRIPT)
     return Bodies(
         position=jnp.stack([battle.x, battle.y], -1),
         radius=unit.radius,
-        group=(jnp.arange(rules.num_units) >= rules.num_allies).astype(jnp.int32),
+        group=sides(rules)[:, 0].astype(jnp.int32),
         shown=battle.hp > 0,
         health=battle.hp / unit.hp,
         shield=battle.shield / jnp.maximum(unit.shield, 1.0) if rules.shields else None,
-        target=jnp.where(aims, battle.target, -1),
+        target=jnp.where(is_acting(battle), battle.target, -1),
         mark=unit.mark.astype(jnp.int32),
     )
 

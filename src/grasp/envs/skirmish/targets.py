@@ -97,6 +97,6 @@ def heal_target(
     return jnp.where(my.heals > 0, friend, chosen)
 
 
-def is_acting(battle: Battle) -> Bool[Array, "N B"]:
+def is_acting(battle: Battle) -> Bool[Array, "N *B"]:
     """Who is alive and has a target to act on."""
     return (battle.hp > 0) & (battle.target >= 0) & ((battle.order == ATTACK) | (battle.order == SCRIPT))
