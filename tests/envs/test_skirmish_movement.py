@@ -3,10 +3,13 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from test_skirmish_mechanics import BODIES, COPIES, FOE, SIDE, TARGETS, WEAPONS, Put, play, rules_for, set_up
 
+from grasp.envs import skirmish
+from grasp.envs.skirmish import movement, targets
 from grasp.envs.skirmish.battle import ATTACK, MOVE, SCRIPT, STOP, Battle
 
 BOTH_SCRIPTED = rules_for(SIDE, (True, True))
@@ -302,3 +305,41 @@ def test_a_mirrored_start_has_a_mirrored_end():
     np.testing.assert_allclose(ours.y, 32 - theirs.y, atol=1e-2)
     np.testing.assert_allclose(ours.hp, theirs.hp, atol=1e-2)
     assert (ours.hp[-1] < ours.hp[0]).any(0).all(), "somewhere nobody fought"
+
+
+def placed(task: str, where: dict[int, tuple[float, float]], **options):
+    """A map's rules and units, and a battle in which the named units stand there and all others are dead."""
+    field = skirmish.field_of(task, **options)
+    state, _ = skirmish.reset(field, jax.random.key(0))
+    unit, battle = (
+        jax.tree.map(lambda v: jnp.asarray(v)[:, None], t) for t in (skirmish.stats(field, state.kind), state.battle)
+    )
+    for n in range(battle.x.shape[0]):
+        x, y = where.get(n, (0.0, 0.0))
+        battle = battle._replace(
+            x=battle.x.at[n].set(x), y=battle.y.at[n].set(y), hp=battle.hp.at[n].set(45.0 * (n in where))
+        )
+    return field.rules, unit, battle
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_whom_one_notices_comes_before_whoever_attacks_from_afar(noticed):
+    """Also for a script that would like the far one better, since it is the weaker."""
+    rules, unit, battle = placed("3m", {0: (16.0, 16.0), 1: (8.0, 16.0), 3: (20.0, 16.0)}, enemy="focus")
+    battle = battle._replace(
+        hp=battle.hp.at[1].set(5.0).at[0].multiply(float(noticed)),
+        order=battle.order.at[1].set(ATTACK),
+        target=battle.target.at[1].set(3),
+    )
+    assert int(targets.aim(rules, unit, battle, jnp.array(False)).target[3, 0]) == (0 if noticed else 1)
+
+
+@pytest.mark.parametrize("angle", [0.0, 0.25, 0.5, 0.75])
+def test_a_push_is_turned_the_same_way_whatever_its_direction(angle):
+    way = np.array([np.cos(2 * np.pi * angle), np.sin(2 * np.pi * angle)]) * 0.25
+    rules, unit, battle = placed("3m", {0: (16 - way[0], 16 - way[1]), 1: (16 + way[0], 16 + way[1])})
+    x, y = movement.push(rules, unit, battle, jnp.ones(battle.x.shape, bool), battle.x, battle.y)
+    moved = np.array([float((x - battle.x)[1, 0]), float((y - battle.y)[1, 0])])
+    along, left = moved @ way / 0.25, (moved @ np.array([-way[1], way[0]])) / 0.25
+    assert along == pytest.approx(0.125, rel=1e-4), "half of the overlap, 0.75 less 0.5"
+    assert left == pytest.approx(movement.ASIDE * 0.125, rel=1e-3)
