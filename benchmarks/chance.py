@@ -14,7 +14,7 @@ from grasp.evaluation import Scores, evaluate
 
 
 def measure(name: str, episodes: int, seed: int) -> Scores:
-    env = base.make(name)
+    env = base.compiled(name)
     play = jax.jit(lambda key: evaluate(env, at_random(), (), key, episodes))
     return jax.device_get(play(jax.random.key(seed)))
 

@@ -63,7 +63,7 @@ def finished(tmp_path_factory):
         (["train", "mappo", "matrix/climbing", "--num_envs", "1e11"], "num_envs must be a number up to"),
         (["train", "grasp-mappo", "matrix/climbing", "--operator", "os:getcwd"], "does not take (G[N, N], key)"),
         (["train", "mappo", "json:dumps"], "environment 'json:dumps' cannot be made without arguments"),
-        (["train", "mappo", "os:getcwd"], "it must be or return a grasp.types.Env"),
+        (["train", "mappo", "os:getcwd"], "is a str; it must be a PettingZoo parallel environment"),
         (["train", "mappo", "matrix/climbing", "--out", ""], "--out needs a name"),
         (["train", "mappo", "matrix/climbing", "--out", "x" * 300], "cannot write to"),
         (["train", "--steps", "100", "mappo", "matrix/climbing"], "the algorithm and the environment come first"),

@@ -1,6 +1,6 @@
 """The commands as Python functions, with the same words."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from rich.console import Console
 
-from grasp import algos, comparison, film, records, runs, tables
+from grasp import algos, comparison, film, hosted, programs, records, runs, tables
 from grasp.config import LARGEST, Config, configure
 from grasp.envs import base as envs
 from grasp.evaluation import Scores
@@ -22,7 +22,7 @@ from grasp.progress import Display
 from grasp.recovery import Reporter, acting, is_finished, seed_keys, stored_policy
 from grasp.runs import Run
 from grasp.tensorboard import Sink, require_tensorboard
-from grasp.types import Algorithm, Env, GraspError, Key, Observation, PyTree
+from grasp.types import Algorithm, Env, GraspError, Host, Key, Observation, PyTree
 
 MOST_FILMED = 100
 """Episodes of one film."""
@@ -89,9 +89,21 @@ def evaluate(path: str | Path, *, episodes: int = 32) -> dict[int, Scores]:
         raise GraspError(f"episodes must lie between 1 and a million, not {episodes}")
     run = runs.find(path)
     env, algorithm = build(run.config)
-    scorer = jax.jit(lambda state, key: score(env, algorithm, state, key, episodes))
     found = {seed: load_state(run, seed, algorithm) for seed in run.seeds}
-    return {seed: jax.device_get(scorer(state, afterwards(seed))) for seed, state in found.items()}
+    with ExitStack() as held:
+        scorer = scorer_of(run.config, env, algorithm, episodes, held)
+        return {seed: jax.device_get(scorer(state, afterwards(seed))) for seed, state in found.items()}
+
+
+def scorer_of(
+    config: Config, env: Env | Host, algorithm: Algorithm, episodes: int, held: ExitStack
+) -> Callable[[PyTree, Key], Scores]:
+    """(state, key) -> scores. A simulator's workers are `held` until all is scored."""
+    if isinstance(env, Env):
+        return jax.jit(lambda state, key: score(env, algorithm, state, key, episodes))
+    simulated = programs.Simulated(config, env, algorithm, None)
+    held.callback(simulated.close)
+    return lambda state, key: hosted.evaluate(simulated.opened(), state, key, episodes)
 
 
 def afterwards(seed: int) -> Key:
@@ -128,13 +140,13 @@ def play(
         raise GraspError(f"episodes must lie between 1 and {MOST_FILMED}, not {episodes}")
     run = runs.find(path)
     seed = chosen_seed(run, seed)
-    env, algorithm = build(run.config)
+    env, algorithm = envs.compiled(run.config.env), build(run.config)[1]
     played = film.record(env, algorithm, load_state(run, seed, algorithm, checkpoint), afterwards(seed), episodes)
     film.save(film.frames(env, played), out)
     return played
 
 
-def build(config: Config) -> tuple[Env, Algorithm]:
+def build(config: Config) -> tuple[Env | Host, Algorithm]:
     env = envs.make(config.env)
     return env, algos.make(config, env.spec)
 
@@ -158,7 +170,7 @@ def acting_state(algorithm: Algorithm, seed: int) -> PyTree:
 class Team:
     """A trained team, one step at a time: `grasp.load(RUN).act(observation)`."""
 
-    def __init__(self, env: Env, algorithm: Algorithm, state: PyTree):
+    def __init__(self, env: Env | Host, algorithm: Algorithm, state: PyTree):
         self.spec = env.spec
         self._algorithm, self._state = algorithm, state
         self._act = jax.jit(algorithm.act, static_argnums=4)

@@ -24,7 +24,9 @@ def catalogue() -> dict[str, Any]:
 
 
 def sizes(name: str) -> dict[str, Any]:
-    """An environment's spec, or what is missing to make it."""
+    """An environment's spec, or what is missing to make it. Simulators are not started for it."""
+    if envs.simulated(name):
+        return {"name": name, "missing": f"its simulator says its sizes; type: grasp check-env {name}"}
     try:
         return asdict(envs.make(name).spec)
     except GraspError as missing:
@@ -42,7 +44,7 @@ def show(console: Console) -> None:
         environments.add_column(column, justify="right")
     for name, spec in found["environments"].items():
         if "missing" in spec:
-            environments.add_row(name, "needs a package")
+            environments.add_row(name, "a simulator" if envs.simulated(name) else "needs a package")
             continue
         numbers = [spec[k] for k in ("num_agents", "obs_dim", "state_dim", "num_actions", "horizon")]
         environments.add_row(name, *map(str, numbers), "yes" if spec["has_wins"] else "")

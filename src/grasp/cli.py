@@ -5,12 +5,23 @@ in every error (docs/concepts.md). Options still have one definition, the fields
 """
 
 import argparse
-import json
 import os
 import sys
 from dataclasses import Field, fields
 from typing import Any, NoReturn
 
+from grasp.commands import (
+    run_bench,
+    run_check_env,
+    run_compare,
+    run_doctor,
+    run_evaluate,
+    run_list,
+    run_play,
+    run_resume,
+    run_tensorboard,
+    run_train,
+)
 from grasp.config import RUN_FIELDS, defaults, describe, did_you_mean, parse
 from grasp.hyper import ALGORITHMS
 from grasp.types import GraspError
@@ -56,6 +67,8 @@ def parser(arguments: list[str]) -> Parser:
         "compare": add_compare,
         "tensorboard": add_tensorboard,
         "list": add_list,
+        "doctor": add_doctor,
+        "check-env": add_check_env,
         "bench": add_bench,
     }
     word = arguments[0] if arguments else ""
@@ -178,6 +191,18 @@ def add_list(commands: Any, _: list[str]) -> None:
     command.set_defaults(call=run_list)
 
 
+def add_doctor(commands: Any, _: list[str]) -> None:
+    command = commands.add_parser("doctor", help="what works on this machine, and what to type for the rest")
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.set_defaults(call=run_doctor)
+
+
+def add_check_env(commands: Any, _: list[str]) -> None:
+    command = commands.add_parser("check-env", help="hold an environment, your own perhaps, to the rules")
+    command.add_argument("env", metavar="ENV", help="family/task, or package.module:factory")
+    command.set_defaults(call=run_check_env)
+
+
 def add_bench(commands: Any, _: list[str]) -> None:
     command = commands.add_parser("bench", help="the benchmarks, as ratios measured side by side in one run")
     command.add_argument("name", metavar="NAME", nargs="?", help="one of them (default: all)")
@@ -206,92 +231,6 @@ def whole(name: str, least: int = 1) -> Any:
         return number
 
     return read
-
-
-def run_train(options: argparse.Namespace) -> None:
-    from rich.console import Console
-
-    from grasp import api, cache, report
-    from grasp.envs import base as envs
-
-    cache.enable()
-    given = {name: getattr(options, name) for name in options.names if hasattr(options, name)}
-    of_env = {flag.removeprefix("--env."): getattr(options, flag.removeprefix("--"), None) for flag in options.of_env}
-    env = envs.with_options(options.env, {name: text for name, text in of_env.items() if text is not None})
-    console = Console()
-    run = api.train(options.algo, env, out=options.out, tensorboard=options.tensorboard, console=console, **given)
-    report.print_run(run, console)
-
-
-def run_resume(options: argparse.Namespace) -> None:
-    from rich.console import Console
-
-    from grasp import api, cache, report
-
-    cache.enable()
-    console = Console()
-    run = api.resume(options.run, steps=options.steps, tensorboard=options.tensorboard, console=console)
-    report.print_run(run, console)
-
-
-def run_evaluate(options: argparse.Namespace) -> None:
-    from rich.console import Console
-
-    from grasp import api, cache, report, runs
-
-    cache.enable()
-    scores = api.evaluate(options.run, episodes=options.episodes)
-    rows = report.score_rows(runs.find(options.run), scores)
-    if options.json:
-        print(json.dumps(rows))
-    else:
-        report.print_scores(rows, Console())
-
-
-def run_play(options: argparse.Namespace) -> None:
-    from grasp import api, cache
-
-    cache.enable()
-    played = api.play(
-        options.run, out=options.out, seed=options.seed, checkpoint=options.checkpoint, episodes=options.episodes
-    )
-    steps = sum(len(episode.reward) for episode in played)
-    print(f"{options.out}: {len(played)} episode{'s' * (len(played) > 1)}, {steps} steps")
-
-
-def run_compare(options: argparse.Namespace) -> None:
-    from rich.console import Console
-
-    from grasp import api, tables
-
-    result = api.compare(options.runs, out=options.out, latex=options.latex)
-    if options.latex:
-        print(tables.latex(result))
-    else:
-        Console().print(tables.render(result))
-
-
-def run_tensorboard(options: argparse.Namespace) -> None:
-    from grasp import runs, tensorboard
-
-    print(f"look at it with: tensorboard --logdir {tensorboard.export(runs.find(options.run))}")
-
-
-def run_list(options: argparse.Namespace) -> None:
-    from rich.console import Console
-
-    from grasp import catalogue
-
-    if options.json:
-        print(json.dumps(catalogue.catalogue(), indent=2))
-    else:
-        catalogue.show(Console())
-
-
-def run_bench(options: argparse.Namespace) -> None:
-    from grasp import bench
-
-    bench.run(options.name, as_json=options.json, smoke=options.smoke)
 
 
 if __name__ == "__main__":

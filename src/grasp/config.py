@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args, get_origin
 
 from grasp import presets
-from grasp.hyper import ALGORITHMS, ANY, COUNT, NOT_NEGATIVE, Hyper, Ma2e, Mappo, Qmix, option
+from grasp.hyper import ALGORITHMS, ANY, COUNT, NOT_NEGATIVE, POSITIVE, Hyper, Ma2e, Mappo, Qmix, option
 from grasp.types import GraspError
 
 FORMAT = 1
@@ -33,6 +33,9 @@ class Config:
     parallel: Literal["auto", "processes", "vmap"] = option(
         "auto", "several seeds as one process a core, or as one mapped program; auto takes the faster here"
     )
+    workers: int = option(0, "processes that step a simulator; 0: one a core", NOT_NEGATIVE)
+    deadline: float = option(60.0, "seconds within which a simulator must answer, or its worker is replaced", POSITIVE)
+    restarts: int = option(10, "workers replaced in one iteration before the run stops", NOT_NEGATIVE)
 
     @property
     def steps_per_iteration(self) -> int:

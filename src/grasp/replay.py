@@ -86,16 +86,20 @@ def append(replay: Replay, trajectory: Trajectory) -> Replay:
     lengths = replay.slots.length[replay.running]
     capacity = replay.ring.shape[0]
 
-    def walk(carry: tuple, ended: Bool[Array, " B"]) -> tuple[tuple, tuple]:
+    def walk(carry: tuple, now: tuple[Array, Array]) -> tuple[tuple, tuple]:
         """Where each environment's step goes, and the slots it leaves and takes when an episode ends."""
         ring, running, time, finished = carry
+        first, ended = now
+        time = jnp.where(first, 0, time)  # a lost episode is written over
         place = (running, time)
         position = (finished + jnp.cumsum(ended) - 1) % capacity
         taken = jnp.where(ended, ring[position], running)
         ring = ring.at[jnp.where(ended, position, capacity)].set(running, mode="drop")
         return (ring, taken, jnp.where(ended, 0, time + 1), finished + ended.sum()), place
 
-    carry, (slot, time) = jax.lax.scan(walk, (replay.ring, replay.running, lengths, replay.finished), ended)
+    carry, (slot, time) = jax.lax.scan(
+        walk, (replay.ring, replay.running, lengths, replay.finished), (trajectory.first, ended)
+    )
     ring, running, lengths, finished = carry
     slots = _write(replay.slots, trajectory, slot, time, ended)
     slots = slots._replace(length=slots.length.at[running].set(lengths))

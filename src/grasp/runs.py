@@ -147,16 +147,16 @@ def writing(run: Run, seed: int) -> Iterator[None]:
 def versions(spec: EnvSpec) -> dict[str, str | int]:
     """What a number depends on besides its configuration."""
     try:
-        env_version = __version__ if spec.package == "grasp" else importlib.metadata.version(spec.package)
+        here = __version__ if spec.package == "grasp" else importlib.metadata.version(spec.package)
     except importlib.metadata.PackageNotFoundError:
-        env_version = "unknown"
+        here = "unknown"
     return {
         "grasp": __version__,
         "commit": commit(),
         "python": platform.python_version(),
         "jax": jax.__version__,
         "env_package": spec.package,
-        "env_version": env_version,
+        "env_version": spec.version or here,
         "platform": platform.platform(),
         "processor": processor(),
         "cores": os.cpu_count() or 1,

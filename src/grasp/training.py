@@ -7,104 +7,24 @@ leading seed axis here, also for one seed; nothing inside `advance` prints, time
 import contextlib
 import errno
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, Shaped
+from jaxtyping import Array, Shaped
 
-from grasp import algos, checkpoint, recovery, rollout, segments
-from grasp import replay as replays
-from grasp.config import Config
-from grasp.envs import base as envs
-from grasp.evaluation import Scores, evaluate
+from grasp import checkpoint, recovery, segments
+from grasp.envs.host import SimulatorFault
+from grasp.evaluation import Scores
 from grasp.journal import Journal, plain
+from grasp.programs import Programs, RunState, begin_seed, build, gather, outline, stack
 from grasp.recovery import Reporter, acting, seed_keys
-from grasp.rollout import Arena
 from grasp.runs import Run, writing
-from grasp.types import Algorithm, Env, GraspError, Metrics, PyTree
+from grasp.types import Algorithm, GraspError
 
 CHECKPOINT_SECONDS = 60.0
 """Beside those at every evaluation: a killed run loses about a minute."""
-
-
-class RunState(NamedTuple):
-    """One seed between two iterations."""
-
-    state: PyTree
-    arena: Arena
-    key: Shaped[Array, "*S"]
-    iteration: Int[Array, "*S"]
-
-
-class Programs(NamedTuple):
-    """What is compiled for a group of seeds."""
-
-    begin: Callable[[list[int]], RunState]
-    advance: Callable[[RunState], tuple[RunState, Metrics]]
-    outline: Callable[[RunState], RunState]
-    score: Callable[[PyTree, Array], Scores]
-    score_best: Callable[[PyTree, Array], Scores]
-    algorithm: Algorithm
-    env: Env
-
-
-def over_seeds(function: Callable, num_seeds: int) -> Callable:
-    """The function with a leading seed axis. One seed is not mapped: under vmap a branch computes both its sides."""
-    if num_seeds > 1:
-        return jax.vmap(function)
-
-    def alone(*arguments):
-        inside = jax.tree.map(lambda x: x[0], arguments)
-        return jax.tree.map(lambda x: x[None], function(*inside))
-
-    return alone
-
-
-def build(config: Config, num_seeds: int) -> Programs:
-    """Everything a group of seeds runs, not yet compiled."""
-    env = envs.make(config.env)
-    algorithm = algos.make(config, env.spec)
-
-    def begin(seeds: list[int]) -> RunState:
-        return gather([begin_seed(config, env, algorithm, seed) for seed in seeds], algorithm)
-
-    def advance(run: RunState) -> tuple[RunState, Metrics]:
-        collect_key, update_key = jax.random.split(jax.random.fold_in(run.key, run.iteration))
-        arena, trajectory, played = rollout.collect(
-            env, algorithm, run.state, run.arena, collect_key, config.hyper.rollout
-        )
-        state, learned = algorithm.update(run.state, trajectory, update_key)
-        return RunState(state, arena, run.key, run.iteration + 1), played | learned
-
-    def scorer(episodes: int) -> Callable:
-        return jax.jit(over_seeds(lambda state, key: evaluate(env, algorithm, state, key, episodes), num_seeds))
-
-    return Programs(
-        begin=begin,
-        advance=jax.jit(over_seeds(advance, num_seeds), donate_argnums=0),
-        outline=jax.jit(over_seeds(lambda run: outline(algorithm, run), num_seeds)),
-        score=scorer(config.eval_episodes),
-        score_best=scorer(config.final_episodes),
-        algorithm=algorithm,
-        env=env,
-    )
-
-
-def begin_seed(config: Config, env: Env, algorithm: Algorithm, seed: int) -> RunState:
-    """A seed before its first iteration."""
-    init_key, arena_key, run_key, _ = seed_keys(seed)
-    arena = jax.jit(lambda key: rollout.open_arena(env, algorithm, config.hyper.num_envs, key))(arena_key)
-    return RunState(algorithm.init(init_key), arena, run_key, jnp.zeros((), jnp.int32))
-
-
-def outline(algorithm: Algorithm, run: RunState) -> RunState:
-    """What a checkpoint holds: everything but finished episodes, which are in segments."""
-    if not algorithm.replays:
-        return run
-    return run._replace(state=run.state._replace(replay=replays.tail(run.state.replay)))
 
 
 def restored(run: Run, seed: int, algorithm: Algorithm, outlined: RunState) -> RunState:
@@ -131,7 +51,8 @@ def train(run: Run, seeds: list[int], report: Reporter) -> None:
     with plain_faults(run), contextlib.ExitStack() as held:
         for seed in seeds:
             held.enter_context(writing(run, seed))
-        programs = build(run.config, len(seeds))
+        programs = build(run.config, len(seeds), run.folder(seeds[0]) / "simulators.log")
+        held.callback(programs.close)
         algorithm = programs.algorithm
         like = jax.eval_shape(lambda: outline(algorithm, begin_seed(run.config, programs.env, algorithm, 0)))
         found = recovery.newest_common(run, seeds, like, lambda seed, tree: check(run, seed, algorithm, tree), report)
@@ -151,21 +72,6 @@ def train(run: Run, seeds: list[int], report: Reporter) -> None:
         Session(run, seeds, programs, journals, report).train(state)
 
 
-def gather(states: list[RunState], algorithm: Algorithm) -> RunState:
-    """`stack`, for states that are not used again: one replay alone is not copied, since it may fill the memory."""
-    if len(states) > 1 or not algorithm.replays:
-        return stack(states)
-    alone = states[0]
-    replay = jax.jit(lambda x: jax.tree.map(lambda leaf: leaf[None], x), donate_argnums=0)(alone.state.replay)
-    rest = stack([alone._replace(state=alone.state._replace(replay=()))])
-    return rest._replace(state=rest.state._replace(replay=replay))
-
-
-def stack(trees: list[PyTree]) -> PyTree:
-    """One tree with a leading seed axis."""
-    return jax.tree.map(lambda *x: jnp.stack(x), *trees)
-
-
 class Session:
     """One process's work on a group of seeds: the only place that writes and looks at the clock."""
 
@@ -182,7 +88,11 @@ class Session:
             self.save(state, 0)
         while iteration < self.config.iterations:  # Alg. 1 l. 4
             began = time.monotonic()
-            state, metrics = self.programs.advance(state)
+            try:
+                state, metrics = self.programs.advance(state)
+            except SimulatorFault as fault:
+                self.save(state, iteration)
+                raise GraspError(f"{fault}; continue with: grasp resume {self.run.path}") from None
             iteration += 1
             self.write("iteration", iteration, jax.device_get(metrics), time.monotonic() - began)
             is_evaluation = self.config.is_evaluation(iteration)

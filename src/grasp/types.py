@@ -49,6 +49,8 @@ class EnvSpec:
     """Whether an episode can be won; without it no win rate is reported."""
     package: str = "grasp"
     """The distribution whose version decides the dynamics; recorded with every run."""
+    version: str = ""
+    """Of that distribution, where another interpreter has it."""
 
     @property
     def state_shape(self) -> tuple[int, ...]:
@@ -111,6 +113,14 @@ class Env(NamedTuple):
     """(env_state, action, key) -> (env_state, step)"""
     scene: Callable[[PyTree], Bodies | Table] | None = None
     """env_state -> what a picture of it shows; None where nobody has said how to draw it"""
+
+
+class Host(NamedTuple):
+    """An environment that is a program of its own, stepped by worker processes (`grasp.envs.host`)."""
+
+    spec: EnvSpec
+    command: tuple[str, ...]
+    """What starts a worker: the interpreter, `grasp/simulators/serve.py`, the adapter, the task and its options."""
 
 
 class Decision(NamedTuple):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from grasp.envs import make, names
+from grasp.envs.base import simulated
 from grasp.types import Env, EnvSpec, Observation, PyTree, Step
 
 # A battle takes 10 s to compile with XLA's optimisations and a third of it without; here it runs for a few steps only.
@@ -119,7 +120,7 @@ def listed(name: str):
     return pytest.param(name, marks=pytest.mark.slow) if family == "skirmish" and task not in QUICK else name
 
 
-@pytest.mark.parametrize("name", [listed(name) for name in names()])
+@pytest.mark.parametrize("name", [listed(name) for name in names() if not simulated(name)])
 def test_contract(name: str) -> None:
     env = make(name)
     assert env.spec.name == name

@@ -11,9 +11,10 @@ import pytest
 from test_contract import check
 
 from grasp.envs import base, families, make, names
+from grasp.inspection import inspect
 from grasp.types import Env, GraspError
 
-DOCS = Path(__file__).parents[2] / "docs" / "environments.md"
+DOCS = Path(__file__).parents[2] / "docs" / "custom_environments.md"
 PACKAGE_FREE = """
 import io, sys
 from grasp.envs import make, names
@@ -29,14 +30,15 @@ print("only this")
 @pytest.fixture
 def own(tmp_path, monkeypatch):
     """The module `own_tasks`, with the documentation's example in it."""
-    example = re.search(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    assert example
+    in_python, in_jax = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
     mistakes = "\nready = make()\nwrong = lambda: 3\n"
-    (tmp_path / "own_tasks.py").write_text(example[1] + mistakes)
+    (tmp_path / "own_tasks.py").write_text(in_jax + mistakes)
+    (tmp_path / "meet_pz.py").write_text(in_python)
     (tmp_path / "own_broken.py").write_text("import a_package_nobody_has\n")
     monkeypatch.syspath_prepend(tmp_path)
     yield
-    sys.modules.pop("own_tasks", None)
+    for name in ("own_tasks", "meet_pz"):
+        sys.modules.pop(name, None)
 
 
 def test_names_are_family_and_task_and_unique():
@@ -57,8 +59,8 @@ def test_listing_imports_no_simulator_and_making_prints_nothing():
         ("simple_spread", "unknown environment 'simple_spread'; did you mean 'mpe/simple_spread'?"),
         (
             "chess",
-            "unknown environment 'chess'; the families are matrix, mpe, probe, skirmish, smax, "
-            "or give your own as 'package.module:factory'",
+            "unknown environment 'chess'; the families are matrix, mpe, pettingzoo, probe, smac, smacv2, skirmish, "
+            "smax, or give your own as 'package.module:factory'",
         ),
     ],
 )
@@ -90,12 +92,24 @@ def test_the_documented_example_keeps_the_contract():
 
 
 @pytest.mark.usefixtures("own")
+def test_the_documented_pettingzoo_example_keeps_the_contract():
+    found = inspect(make("meet_pz:make?size=7,wins=true"))
+    assert (found.spec.num_agents, found.spec.obs_dim, found.spec.num_actions) == (2, 2, 3)
+    assert found.spec.horizon == 10
+    assert found.spec.has_wins
+    assert found.spec.name == "meet_pz:make?size=7,wins=true"
+    assert found.seeds_differ
+
+
+@pytest.mark.usefixtures("own")
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
         ("own_tasks:mak", "the module own_tasks has no 'mak'; did you mean 'own_tasks:make'?"),
-        ("own_tasks:wrong", "is a int; it must be or return a grasp.types.Env"),
+        ("own_tasks:wrong", "is a int; it must be a PettingZoo parallel environment"),
         ("own_tusks:make", "there is no module 'own_tusks'"),
+        ("own_tasks:make?horizon=3", "is a grasp.types.Env, whose spec says all; leave out horizon"),
+        ("meet_pz:make?sise=7", "cannot be made with {'sise': 7}"),
         (":make", "environment ':make' is not of the form 'package.module:factory'"),
         ("own_tasks:", "environment 'own_tasks:' is not of the form 'package.module:factory'"),
     ],

@@ -9,7 +9,7 @@ from grasp import normalise
 from grasp.config import configure
 from grasp.envs import probes
 from grasp.hyper import ALGORITHMS, Happo, Ma2e, Mappo, Qmix
-from grasp.training import build
+from grasp.programs import build
 
 SMALL = {"num_envs": 16, "rollout": 20, "hidden": 16, "lr": 3e-3, "gamma": probes.DISCOUNT, "eval_episodes": 32}
 QMIX = {"buffer": 1000, "interval": 4, "target_interval": 50, "anneal": 10_000}

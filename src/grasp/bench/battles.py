@@ -30,7 +30,7 @@ def run(smoke: bool) -> Iterator[Line]:
 
 def alone(name: str, num_envs: int) -> Iterator[Line]:
     """Many copies without a record of their steps, so that the process holds little beside the environment."""
-    env, act = base.make(name), at_random().act
+    env, act = base.compiled(name), at_random().act
 
     def step(carry: tuple[Any, Any], key: Key) -> tuple[tuple[Any, Any], jax.Array]:
         act_key, env_key = jax.random.split(key)

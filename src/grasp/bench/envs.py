@@ -25,7 +25,7 @@ def at_random() -> Algorithm:
 
 def player(env_name: str, num_envs: int) -> Callable[[], Any]:
     """Play STEPS more steps in every copy each time it is called; episodes follow each other."""
-    env = base.make(env_name)
+    env = base.compiled(env_name)
     algorithm = at_random()
     arena = [rollout.open_arena(env, algorithm, num_envs, jax.random.key(0)), jax.random.key(1)]
 

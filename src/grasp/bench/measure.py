@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 
 from grasp.config import Config, configure
-from grasp.training import build
+from grasp.programs import build
 
 WORKLOAD = {"num_envs": 64, "rollout": 120, "epochs": 10, "minibatches": 1, "chunk": 10, "hidden": 64}
 """The published settings of the recurrent MAPPO that we compare with."""

@@ -139,7 +139,7 @@ def iterate(env: Env, rollout: int, epochs: int, learner: Learner) -> Learner:
 
 def trainer(env_name: str, num_envs: int, rollout: int, epochs: int, hidden: int) -> tuple[Callable[[], Any], int]:
     """A function that runs one more iteration each time it is called, and the environment steps of one."""
-    env = base.make(env_name)
+    env = base.compiled(env_name)
     spec = env.spec
     actor_key, critic_key, reset_key, run_key = jax.random.split(jax.random.key(0), 4)
     params = {

@@ -8,8 +8,9 @@ import numpy as np
 
 from grasp import rollout
 from grasp.bench.measure import Line, in_turns, peak_mb, workload
+from grasp.envs import base
 from grasp.hyper import Mappo
-from grasp.training import build
+from grasp.programs import build
 from grasp.types import EnvSpec
 
 ROWS, CHAIN = 384, 64
@@ -30,7 +31,7 @@ def run(smoke: bool) -> Iterator[Line]:
     config = workload("mappo", "mpe/simple_spread", smoke)
     assert isinstance(config.hyper, Mappo)
     programs = build(config, 1)
-    env, algorithm = programs.env, programs.algorithm
+    env, algorithm = base.compiled(config.env), programs.algorithm
     run_state = jax.tree.map(lambda x: x[0], programs.begin([0]))
     _, trajectory, _ = jax.jit(
         lambda state, arena, key: rollout.collect(env, algorithm, state, arena, key, config.hyper.rollout)

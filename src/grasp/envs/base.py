@@ -17,31 +17,41 @@ An environment is an `Env`: a spec and two pure functions for one copy of it, us
 - `obs` and `state` are float32, `avail` and `alive` bool, shapes as `spec` says. Stepping a finished episode is legal
   and ignored by the caller.
 
+An environment that JAX cannot compile is a `Host`, stepped by worker processes under the same contract
+(`grasp.envs.host`).
+
 A family is a module with `names() -> list[str]` and `make(task) -> Env`; the spec's name is `family/task`. A family
 that has options declares them in a NamedTuple `Options`, whose fields `make` takes by name. Options are part of an
 environment's name, `family/task?option=value,option=value`: two tasks that differ in one are never taken for the same.
 """
 
+import contextlib
 import difflib
 import importlib
 import math
 from dataclasses import replace
-from types import ModuleType
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-from grasp.types import Env, GraspError
+from grasp.types import Env, GraspError, Host
 
 
 class _Family(NamedTuple):
     module: str
     extra: str | None = None
     """The optional dependency of grasp-marl that brings the family's simulator."""
+    host: bool = False
+    """Whether workers step it (`grasp.envs.host`)."""
+    anything: bool = False
+    """Whether its tasks and options are not ours to list."""
 
 
 _FAMILIES = {
     "matrix": _Family("grasp.envs.matrix"),
     "mpe": _Family("grasp.envs.mpe", extra="jaxmarl"),
+    "pettingzoo": _Family("grasp.envs.pettingzoo", host=True, anything=True),
     "probe": _Family("grasp.envs.probes"),
+    "smac": _Family("grasp.envs.smac", host=True),
+    "smacv2": _Family("grasp.envs.smacv2", host=True),
     "skirmish": _Family("grasp.envs.skirmish"),
     "smax": _Family("grasp.envs.smax", extra="jaxmarl"),
 }
@@ -60,14 +70,14 @@ def names() -> list[str]:
     return [name for group in families().values() for name in group]
 
 
-def make(name: str) -> Env:
-    """The environment called `family/task`, or what `package.module:factory` gives: an `Env` or a callable to one."""
-    if ":" in name:
-        return _load(name)
+def make(name: str) -> Env | Host:
+    """The environment called `family/task`, or what the user's `package.module:factory` gives (`grasp.envs.own`)."""
     plain, _, words = name.partition("?")
-    if plain not in names():
-        raise GraspError(f"unknown environment {plain!r}; {_suggest(plain)}")
+    if ":" in plain:
+        return importlib.import_module("grasp.envs.own").load(name, plain, chosen(plain, words))
     family, _, task = plain.partition("/")
+    if plain not in names() and not (task and _takes_any(family)):
+        raise GraspError(f"unknown environment {plain!r}; {_suggest(plain)}")
     entry = _FAMILIES[family]
     given = chosen(plain, words)
     try:
@@ -80,6 +90,23 @@ def make(name: str) -> Env:
         raise GraspError(
             f"environment {name!r} needs the package {package}; type: pip install 'grasp-marl[{entry.extra}]'"
         ) from error
+
+
+def compiled(name: str) -> Env:
+    """The environment of that name, which must be one that JAX compiles."""
+    env = make(name)
+    if isinstance(env, Host):
+        raise GraspError(f"environment {name!r} is a simulator of its own; this needs one that JAX compiles")
+    return env
+
+
+def simulated(name: str) -> bool:
+    """Whether a registered environment is a simulator, which takes seconds to start and may not be installed."""
+    return _FAMILIES[name.partition("/")[0]].host
+
+
+def _takes_any(family: str) -> bool:
+    return family in _FAMILIES and _FAMILIES[family].anything
 
 
 def options(name: str) -> dict[str, Any]:
@@ -97,14 +124,26 @@ def with_options(name: str, words: dict[str, str]) -> str:
 def chosen(name: str, words: str) -> dict[str, Any]:
     """The options in the words after an environment's name, as values of their types."""
     known, values = options(name), {}
+    anything = ":" in name or _takes_any(name.partition("/")[0])
     for word in words.split(",") if words else []:
         option, _, text = word.partition("=")
+        if anything:
+            values[option] = _guess(text)
+            continue
         if option not in known:
             close = difflib.get_close_matches(option, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known) or 'none'}"
             raise GraspError(f"environment {name!r} has no option {option!r}; {hint}")
         values[option] = _read(option, text, known[option])
     return values
+
+
+def _guess(text: str) -> bool | int | float | str:
+    """A value whose type nobody has declared."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text == "true" if text in ("true", "false") else text
 
 
 def _read(option: str, text: str, kind: Any) -> Any:
@@ -130,34 +169,3 @@ def _suggest(name: str) -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     return f"the families are {', '.join(_FAMILIES)}, or give your own as 'package.module:factory'"
-
-
-def _load(name: str) -> Env:
-    path, _, attribute = name.partition(":")
-    if not path or path.startswith(".") or not attribute:
-        raise GraspError(f"environment {name!r} is not of the form 'package.module:factory'")
-    module = _import(path, name)
-    if not hasattr(module, attribute):
-        close = difflib.get_close_matches(attribute, dir(module), n=1)
-        hint = f"did you mean '{path}:{close[0]}'?" if close else "give a callable that returns a grasp.types.Env"
-        raise GraspError(f"environment {name!r}: the module {path} has no {attribute!r}; {hint}")
-    found = getattr(module, attribute)
-    try:
-        env = found() if callable(found) else found
-    except TypeError as error:
-        raise GraspError(f"environment {name!r} cannot be made without arguments: {error}") from error
-    if not isinstance(env, Env):
-        raise GraspError(f"environment {name!r} is a {type(env).__name__}; it must be or return a grasp.types.Env")
-    return env
-
-
-def _import(path: str, name: str) -> ModuleType:
-    try:
-        return importlib.import_module(path)
-    except ModuleNotFoundError as error:
-        # Only the path itself is a spelling mistake; a package missing inside the module is the user's to see whole.
-        if not f"{path}.".startswith(f"{error.name}."):
-            raise
-        raise GraspError(
-            f"environment {name!r}: there is no module {path!r}; run where it can be imported, or set PYTHONPATH"
-        ) from error

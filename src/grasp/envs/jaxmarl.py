@@ -1,7 +1,7 @@
 """What the adapters of jaxmarl share: dictionaries become arrays here, once, and time is kept here.
 
 jaxmarl's `step` resets by itself and recomputes that reset at every step, and its `done` counts one step more than the
-papers' limits. So only `step_env` is used, `done` is never read, and the clock is ours.
+papers' limits. So only `step_env` is used, our families never read `done`, and the clock is ours.
 """
 
 import importlib
@@ -51,10 +51,11 @@ def adapt(
     spec: EnvSpec,
     simulator: Any,
     observe: Callable[[dict[str, Array], PyTree], Observation],
-    judge: Callable[[PyTree, dict[str, Array]], Verdict],
-    scene: Callable[[PyTree], Bodies],
+    judge: Callable[[PyTree, dict[str, Array], dict[str, Array]], Verdict],
+    scene: Callable[[PyTree], Bodies] | None,
 ) -> Env:
-    """An `Env` from a jaxmarl simulator; `observe(obs, inner)`, `judge(inner, rewards)` and `scene(inner)` read it."""
+    """An `Env` from a jaxmarl simulator; `observe(obs, inner)`, `judge(inner, rewards, dones)` and `scene(inner)` read
+    it."""
 
     def reset(key: Key) -> tuple[Timed, Observation]:
         # jaxmarl broadcasts silently in many places; whoever forbids that for their own code can still use it.
@@ -65,14 +66,14 @@ def adapt(
     def advance(env_state: Timed, action: Int[Array, " N"], key: Key) -> tuple[Timed, Step]:
         actions = {agent: action[i] for i, agent in enumerate(simulator.agents)}
         with jax.numpy_rank_promotion("allow"):
-            obs, inner, rewards, _, _ = simulator.step_env(key, env_state.inner, actions)
-            observation, verdict = observe(obs, inner), judge(inner, rewards)
+            obs, inner, rewards, dones, _ = simulator.step_env(key, env_state.inner, actions)
+            observation, verdict = observe(obs, inner), judge(inner, rewards, dones)
         clock = env_state.clock + 1
         truncated = (clock >= spec.horizon) & ~verdict.terminated
         step = Step(observation, verdict.reward, verdict.terminated, truncated, verdict.won)
         return Timed(_strong(inner), clock), step
 
-    return Env(spec, reset, advance, scene=lambda env_state: scene(env_state.inner))
+    return Env(spec, reset, advance, scene=(lambda env_state: scene(env_state.inner)) if scene else None)
 
 
 def _strong(tree: PyTree) -> PyTree:

@@ -60,7 +60,7 @@ def make(task: str) -> Env:
         rows = jaxmarl.stack(obs, agents, obs_dim)
         return Observation(rows, rows.reshape(-1), avail, jnp.ones(len(agents), bool))
 
-    def judge(_: PyTree, rewards: dict[str, Array]) -> jaxmarl.Verdict:
+    def judge(_: PyTree, rewards: dict[str, Array], __: dict[str, Array]) -> jaxmarl.Verdict:
         team = jnp.sum(jnp.stack([rewards[agent] for agent in agents]).astype(jnp.float32))
         return jaxmarl.Verdict(team, terminated=jnp.array(False), won=jnp.array(False))
 

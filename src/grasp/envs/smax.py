@@ -66,7 +66,7 @@ def make(task: str) -> Env:
             alive=inner.state.unit_alive[:num_allies],
         )
 
-    def judge(inner: PyTree, rewards: dict[str, Array]) -> jaxmarl.Verdict:
+    def judge(inner: PyTree, rewards: dict[str, Array], _: dict[str, Array]) -> jaxmarl.Verdict:
         terminated, won = outcome(inner.state.unit_alive[:num_allies], inner.state.unit_alive[num_allies:])
         return jaxmarl.Verdict(rewards[agents[0]].astype(jnp.float32), terminated, won)
 

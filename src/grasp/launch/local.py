@@ -18,17 +18,25 @@ from typing import Any
 import jax
 
 from grasp.config import Config
+from grasp.envs import base as envs
+from grasp.envs.host import cores
 from grasp.recovery import Reporter, is_finished
 from grasp.runs import Run
 from grasp.training import plain_faults, train
-from grasp.types import GraspError
+from grasp.types import GraspError, Host
+
+EVERY_CORE = -1
+"""Instead of a core: a seed's simulators take them all, so such seeds train one after another."""
 
 
 def resolved(config: Config) -> Config:
     """The configuration with `auto` decided, once: resumed as another program, a run would round otherwise."""
+    simulated = isinstance(envs.make(config.env), Host)
+    if simulated and config.parallel == "vmap":
+        raise GraspError(f"the simulators of {config.env!r} are processes and cannot be mapped; leave --parallel out")
     if config.parallel != "auto":
         return config
-    return replace(config, parallel="processes" if jax.default_backend() == "cpu" else "vmap")
+    return replace(config, parallel="processes" if simulated or jax.default_backend() == "cpu" else "vmap")
 
 
 def launch(run: Run, report: Reporter) -> None:
@@ -40,13 +48,6 @@ def launch(run: Run, report: Reporter) -> None:
         raise GraspError(f"the seeds of {run.path} train as one program; type: grasp resume {run.path}")
     elif seeds:
         train(run, list(run.seeds), report)
-
-
-def cores() -> list[int]:
-    """The cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
 
 
 @dataclass
@@ -68,7 +69,8 @@ class Pool:
         self.failures: list[str] = []
 
     def train(self, seeds: list[int]) -> None:
-        waiting, free = deque(seeds), deque(cores())
+        simulated = isinstance(envs.make(self.run.config.env), Host)
+        waiting, free = deque(seeds), deque([EVERY_CORE] if simulated else cores())
         running: list[Worker] = []
         try:
             while waiting or running:

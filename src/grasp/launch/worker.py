@@ -31,7 +31,8 @@ def die_with_parent() -> None:
 
 def main() -> int:
     path, seed, core = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    pin(core)
+    if core >= 0:  # simulators are stepped by workers of their own, on all cores
+        pin(core)
     die_with_parent()
     stream = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever an import or a simulator prints must not mix with the messages

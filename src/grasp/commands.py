@@ -1,0 +1,114 @@
+"""What the commands do, once their words are parsed. Whatever is heavy is imported when it is needed."""
+
+import argparse
+import json
+
+
+def run_train(options: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from grasp import api, cache, report
+    from grasp.envs import base as envs
+
+    cache.enable()
+    given = {name: getattr(options, name) for name in options.names if hasattr(options, name)}
+    of_env = {flag.removeprefix("--env."): getattr(options, flag.removeprefix("--"), None) for flag in options.of_env}
+    env = envs.with_options(options.env, {name: text for name, text in of_env.items() if text is not None})
+    console = Console()
+    run = api.train(options.algo, env, out=options.out, tensorboard=options.tensorboard, console=console, **given)
+    report.print_run(run, console)
+
+
+def run_resume(options: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from grasp import api, cache, report
+
+    cache.enable()
+    console = Console()
+    run = api.resume(options.run, steps=options.steps, tensorboard=options.tensorboard, console=console)
+    report.print_run(run, console)
+
+
+def run_evaluate(options: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from grasp import api, cache, report, runs
+
+    cache.enable()
+    scores = api.evaluate(options.run, episodes=options.episodes)
+    rows = report.score_rows(runs.find(options.run), scores)
+    if options.json:
+        print(json.dumps(rows))
+    else:
+        report.print_scores(rows, Console())
+
+
+def run_play(options: argparse.Namespace) -> None:
+    from grasp import api, cache
+
+    cache.enable()
+    played = api.play(
+        options.run, out=options.out, seed=options.seed, checkpoint=options.checkpoint, episodes=options.episodes
+    )
+    steps = sum(len(episode.reward) for episode in played)
+    print(f"{options.out}: {len(played)} episode{'s' * (len(played) > 1)}, {steps} steps")
+
+
+def run_compare(options: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from grasp import api, tables
+
+    result = api.compare(options.runs, out=options.out, latex=options.latex)
+    if options.latex:
+        print(tables.latex(result))
+    else:
+        Console().print(tables.render(result))
+
+
+def run_tensorboard(options: argparse.Namespace) -> None:
+    from grasp import runs, tensorboard
+
+    print(f"look at it with: tensorboard --logdir {tensorboard.export(runs.find(options.run))}")
+
+
+def run_list(options: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from grasp import catalogue
+
+    if options.json:
+        print(json.dumps(catalogue.catalogue(), indent=2))
+    else:
+        catalogue.show(Console())
+
+
+def run_doctor(options: argparse.Namespace) -> None:
+    from grasp import doctor
+
+    found = doctor.examine()
+    if options.json:
+        print(json.dumps([finding._asdict() for finding in found]))
+    else:
+        doctor.show(found)
+
+
+def run_check_env(options: argparse.Namespace) -> None:
+    from grasp import inspection
+    from grasp.envs import base as envs
+
+    found = inspection.inspect(envs.make(options.env))
+    spec = found.spec
+    limits = f"{spec.num_actions} actions, {spec.horizon} steps at most"
+    print(f"{spec.name}: {spec.num_agents} agents, {spec.obs_dim} observed, state {spec.state_dim}, {limits}")
+    print(f"random episodes: {found.lengths[1:]} steps, returns {[round(value, 3) for value in found.returns[1:]]}")
+    if not found.seeds_differ:
+        print("note: two seeds gave the same episode; if it should start differently each time, use the seed")
+    print(f"it keeps the rules; train in it with: grasp train grasp-mappo '{options.env}'")
+
+
+def run_bench(options: argparse.Namespace) -> None:
+    from grasp import bench
+
+    bench.run(options.name, as_json=options.json, smoke=options.smoke)

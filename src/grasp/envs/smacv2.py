@@ -1,0 +1,24 @@
+"""Family `smacv2`: SMACv2's generated battles in the real game, stepped by workers (`grasp.simulators.smac`)."""
+
+from typing import NamedTuple
+
+from grasp.envs.host import ask, interpreter
+from grasp.envs.smac import ADAPTER
+from grasp.types import Host
+
+
+class Options(NamedTuple):
+    """The sizes of the teams."""
+
+    n_units: int = 10
+    n_enemies: int = 10
+
+
+def names() -> list[str]:
+    return ["10gen_terran", "10gen_protoss", "10gen_zerg"]
+
+
+def make(task: str, n_units: int = 10, n_enemies: int | None = None) -> Host:
+    """The battle; as many enemies as units, unless told."""
+    teams = {"n_units": n_units, "n_enemies": n_units if n_enemies is None else n_enemies}
+    return ask(f"smacv2/{task}", interpreter("smacv2"), ADAPTER, task, {"game": "smacv2", **teams})

@@ -1,0 +1,58 @@
+"""A simulator for tests, like `twin` in tests/test_hosted.py. It can be told to fail: `fault` names how, `at` the step
+of its life at which, and `once` a file whose existence says that it has already happened."""
+
+import os
+import time
+
+import numpy as np
+
+HORIZON = 5
+
+
+class Toy:
+    spec = {  # noqa: RUF012
+        "num_agents": 2, "obs_dim": 4, "state_dim": 3, "num_actions": 3, "horizon": HORIZON, "has_wins": True,
+        "package": "numpy",
+    }  # fmt: skip
+
+    def __init__(self, fault="", at=0, once="", seeded=False):
+        self.fault, self.at, self.once, self.seeded, self.life = fault, at, once, seeded, 0
+
+    def reset(self, seed):
+        self.time, self.total = 0, (seed % 100 if self.seeded else 0)
+        return self.seen()
+
+    def step(self, action):
+        self.life += 1
+        if self.fault and self.life == self.at and not (self.once and os.path.exists(self.once)):
+            if self.once:
+                open(self.once, "w").close()
+            self.misbehave()
+        self.time += 1
+        self.total += int(action[0]) + 2 * int(action[1])
+        won = self.total % 7 == 6
+        return self.seen(), float(self.total % 5), won, not won and self.time == HORIZON, won
+
+    def seen(self):
+        obs = np.array([[agent, self.time, self.total % 7, self.total % 3] for agent in range(2)], np.float32)
+        avail = np.ones((2, 3), bool)
+        avail[1, 2] = self.time % 2 == 0
+        return obs, np.array([self.time, self.total % 7, 1.0], np.float32), avail, np.array([True, self.time < 4])
+
+    def misbehave(self):
+        if self.fault == "crash":
+            os._exit(3)
+        if self.fault == "hang":
+            time.sleep(3600)
+        if self.fault == "raise":
+            raise RuntimeError("the battle was lost")
+        self.total = float("nan")
+
+    def close(self):
+        pass
+
+
+def make(task, **options):
+    if task != "toy":
+        raise ValueError(f"there is no task {task!r}; did you mean 'toy'?")
+    return Toy(**options)

@@ -1,0 +1,207 @@
+"""Training with simulators: real worker processes, really killed; nothing lost, nothing left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import grasp
+from grasp import checkpoint
+from grasp.types import GraspError
+
+OWN = '''
+import os
+import numpy as np
+from gymnasium import spaces
+from pettingzoo import ParallelEnv
+
+class Meet(ParallelEnv):
+    """Two agents are paid for the same choice; `crash` names a file whose existence makes every step fail."""
+
+    metadata = {"name": "meet"}
+    possible_agents = ["left", "right"]
+
+    def __init__(self, crash="", slow=0.0):
+        self.crash, self.slow = crash, slow
+
+    def observation_space(self, agent):
+        return spaces.Box(0.0, 1.0, (3,))
+
+    def action_space(self, agent):
+        return spaces.Discrete(2)
+
+    def seen(self):
+        return {agent: self.rng.random(3).astype(np.float32) for agent in self.agents}
+
+    def reset(self, seed=None, options=None):
+        self.rng, self.agents, self.time = np.random.default_rng(seed), list(self.possible_agents), 0
+        return self.seen(), {agent: {} for agent in self.agents}
+
+    def step(self, actions):
+        if self.crash and os.path.exists(self.crash):
+            os._exit(7)
+        import time; time.sleep(self.slow)
+        self.time += 1
+        now, over = self.agents, self.time == 5
+        paid = float(actions["left"] == actions["right"])
+        seen = self.seen()
+        if over:
+            self.agents = []
+        every = lambda value: {agent: value for agent in now}
+        return seen, every(paid), every(False), every(over), every({})
+
+    def close(self):
+        pass
+'''
+SIZES = {
+    "num_envs": 4, "rollout": 20, "chunk": 10, "epochs": 2, "hidden": 8, "eval_episodes": 4, "final_episodes": 8,
+    "steps": 80 * 12, "eval_interval": 80 * 3, "workers": 2,
+}  # fmt: skip
+WAIT = 240.0
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with the user's module in it, where workers and this process find it."""
+    (tmp_path / "meet.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "meet", raising=False)
+    return tmp_path
+
+
+def simulators(mark: str) -> list[int]:
+    """Worker processes whose command line holds a word."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            # workers have more words than the process that only asks for the sizes
+            if b"serve.py" in words and mark.encode() in words and b"num_agents" in words:
+                found.append(int(entry.name))
+    return found
+
+
+def start(*words: str) -> subprocess.Popen:
+    command = [sys.executable, "-c", "import sys; from grasp.cli import main; sys.exit(main())", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def options(algo: str = "mappo") -> list[str]:
+    sizes = SIZES
+    if algo == "qmix":
+        sizes = {name: value for name, value in SIZES.items() if name not in ("chunk", "epochs")} | {"batch": 4}
+    return [word for name, value in sizes.items() for word in (f"--{name}", str(value))]
+
+
+def lines_of(path: Path) -> list[dict]:
+    from grasp.journal import read
+
+    return [{k: v for k, v in line.items() if k != "wall"} for line in read(path / "seed-0" / "metrics.jsonl")]
+
+
+def iterations(path: Path) -> int:
+    return sum(line["kind"] == "iteration" for line in lines_of(path))
+
+
+def wait_for(condition, process: subprocess.Popen) -> None:
+    end = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < end, "nothing happened for too long"
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.02)
+
+
+def gone(mark: str) -> bool:
+    end = time.monotonic() + 20
+    while simulators(mark) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not simulators(mark)
+
+
+@pytest.mark.parametrize("algo", ["mappo", "qmix"])
+def test_workers_killed_during_training_cost_nothing_but_their_episodes(here, algo):
+    sizes = (
+        SIZES if algo == "mappo" else {k: v for k, v in SIZES.items() if k not in ("chunk", "epochs")} | {"batch": 4}
+    )
+    words = [word for name, value in sizes.items() for word in (f"--{name}", str(value))]
+    process = start("train", algo, "meet:Meet?horizon=5,slow=0.002", *words, "--out", "run")
+    for least in (2, 4):
+        wait_for(
+            lambda least=least: sum(line["kind"] == "iteration" for line in lines_of(here / "run")) >= least, process
+        )
+        os.kill(simulators("meet:Meet")[0], signal.SIGKILL)
+    out = process.communicate(timeout=WAIT)[0]
+    assert process.returncode == 0, out
+    lines = lines_of(here / "run")
+    learned = [line for line in lines if line["kind"] == "iteration"]
+    assert [line["env_steps"] for line in learned] == [80 * (k + 1) for k in range(12)]
+    assert sum(line["restarts"] for line in learned) >= 1  # the other may have fallen into an evaluation
+    assert all(line["train_length"] == 5 for line in learned)
+    assert lines[-1]["kind"] == "absolute"
+    assert gone("meet:Meet")
+
+
+def test_a_run_killed_with_its_simulators_resumes_as_if_nothing_had_happened(here):
+    straight, cut = here / "straight", here / "cut"
+    grasp.train("mappo", "meet:Meet?horizon=5", out=straight, **SIZES)
+    process = start("train", "mappo", "meet:Meet?horizon=5", *options(), "--out", str(cut))
+    wait_for(lambda: sum(line["kind"] == "evaluation" for line in lines_of(cut)) >= 2, process)
+    process.kill()
+    process.communicate()
+    assert gone("meet:Meet")
+    grasp.resume(cut)
+    assert lines_of(cut) == lines_of(straight)
+    a, b = (load_file(path / "seed-0" / "policy.safetensors") for path in (straight, cut))
+    assert all((a[name] == b[name]).all() for name in a)
+
+
+def test_an_interrupt_leaves_no_simulator_and_a_run_to_resume(here):
+    process = start("train", "mappo", "meet:Meet?horizon=5,slow=0.01", *options(), "--out", "run")
+    wait_for(lambda: len(lines_of(here / "run")) >= 2, process)
+    process.send_signal(signal.SIGINT)
+    out = process.communicate(timeout=60)[0]
+    assert process.returncode == 130, out
+    assert gone("meet:Meet")
+    assert (here / "run" / "seed-0" / "checkpoints").exists()
+
+
+def test_simulators_that_always_fail_end_in_a_checkpoint_and_a_sentence(here):
+    env = f"meet:Meet?horizon=5,crash={here}/broken"
+    process = start("train", "mappo", env, *options(), "--restarts", "2", "--out", "run")
+    wait_for(lambda: iterations(here / "run") >= 4, process)
+    (here / "broken").touch()
+    out = process.communicate(timeout=WAIT)[0]
+    assert process.returncode == 2, out
+    assert "ended with exit code 7" in out.replace("\n", " ")
+    assert "grasp resume" in out
+    stopped = checkpoint.stored(here / "run" / "seed-0" / "checkpoints")[-1]
+    assert checkpoint.number_of(stopped) == iterations(here / "run")  # not one iteration is lost
+    (here / "broken").unlink()
+    grasp.resume(here / "run")
+    lines = lines_of(here / "run")
+    assert lines[-1]["kind"] == "absolute"
+    steps = [line["env_steps"] for line in lines if line["kind"] == "iteration"]
+    assert steps == [80 * (k + 1) for k in range(12)]
+
+
+def test_evaluate_and_load_work_on_a_hosted_run(here):
+    grasp.train("mappo", "meet:Meet?horizon=5", out="run", **SIZES | {"steps": 160})
+    scores = grasp.evaluate("run", episodes=6)[0]
+    assert scores.returned.shape == (6,)
+    assert (scores.length == 5).all()
+    assert grasp.load("run").act(np.zeros((2, 3), np.float32)).shape == (2,)
+    with pytest.raises(GraspError, match="is a simulator of its own"):
+        grasp.play("run", out="x.gif")
+    with pytest.raises(GraspError, match="cannot be mapped"):
+        grasp.train("mappo", "meet:Meet?horizon=5", out="other", parallel="vmap", **SIZES)
+    assert not Path("other").exists()

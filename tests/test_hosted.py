@@ -1,0 +1,208 @@
+"""Simulators in worker processes: the same trajectory as on a device, and nothing lost when a worker fails."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from grasp import algos, hosted, rollout
+from grasp.config import configure
+from grasp.envs.host import Pool, SimulatorFault, ask
+from grasp.types import Env, EnvSpec, GraspError, Observation, Step
+
+TOY = Path(__file__).parent / "standins" / "toy.py"
+
+
+def toy(**options):
+    return ask("host/toy", sys.executable, TOY, "toy", options)
+
+
+@pytest.fixture
+def opened():
+    """Pools that are closed when the test ends."""
+    pools = []
+
+    def make(num_envs=4, workers=2, deadline=20.0, restarts=3, **options):
+        pools.append(Pool(toy(**options), num_envs, workers, deadline, restarts))
+        return pools[-1]
+
+    yield make
+    for pool in pools:
+        pool.close()
+
+
+def twin() -> Env:
+    """The toy as a device environment."""
+
+    def seen(state):
+        time, total = state
+        row = jnp.stack([time, total % 7, total % 3]).astype(jnp.float32)
+        obs = jnp.concatenate([jnp.arange(2.0)[:, None], jnp.tile(row, (2, 1))], 1)
+        avail = jnp.ones((2, 3), bool).at[1, 2].set(time % 2 == 0)
+        return Observation(obs, row.at[2].set(1.0), avail, jnp.stack([jnp.array(True), time < 4]))
+
+    def reset(key):
+        state = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
+        return state, seen(state)
+
+    def step(state, action, key):
+        time, total = state[0] + 1, state[1] + action[0] + 2 * action[1]
+        won = total % 7 == 6
+        state = time, total
+        return state, Step(seen(state), (total % 5).astype(jnp.float32), won, ~won & (time == 5), won)
+
+    sizes = {"num_agents": 2, "obs_dim": 4, "state_dim": 3, "num_actions": 3, "horizon": 5, "has_wins": True}
+    return Env(EnvSpec(name="twin", **sizes), reset, step)
+
+
+def learner(algo="mappo", **options):
+    """An algorithm for the toy that acts greedily, so that keys do not matter, and a state of it."""
+    settings = {"num_envs": 4, "rollout": 12, "chunk": 6, "steps": 1000} | options
+    made = algos.make(configure(algo, "matrix/climbing", settings), twin().spec)
+    made = made._replace(act=lambda state, memory, seen, key, greedy, act=made.act: act(state, memory, seen, key, True))
+    return made, made.init(jax.random.key(3))
+
+
+def assert_same(one, other):
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_both_collectors_give_the_same_trajectory(opened, groups):
+    algorithm, state = learner()
+    env, key = twin(), jax.random.key(0)
+    stage = hosted.Stage(opened(), algorithm, groups)
+    stage.begin(lambda copy: 0)
+    arena = rollout.open_arena(env, algorithm, 4, key)
+    for _ in range(2):  # the second begins in mid-episode
+        arena, expected, _ = rollout.collect(env, algorithm, state, arena, key, 12)
+        found, metrics = hosted.collect(stage, state, key, 12)
+        assert int(expected.truncated.sum()) + int(expected.terminated.sum()) > 4
+        for name in expected._fields:
+            a, b = getattr(found, name), getattr(expected, name)
+            jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-6), a, b)
+        assert int(metrics["episodes"]) == int((expected.terminated | expected.truncated).sum())
+        assert int(metrics["restarts"]) == 0
+
+
+@pytest.mark.parametrize("fault", ["crash", "hang", "raise", "nan"])
+def test_a_failed_worker_is_replaced_and_its_episodes_are_never_in_the_batch(opened, tmp_path, fault):
+    algorithm, state = learner()
+    deadline = 2.0 if fault == "hang" else 20.0
+    pool = opened(fault=fault, at=8, once=str(tmp_path / "once"), deadline=deadline)
+    stage = hosted.Stage(pool, algorithm)
+    stage.begin(lambda copy: 0)
+    found, metrics = hosted.collect(stage, state, jax.random.key(0), 12)
+    assert (tmp_path / "once").exists()
+    assert int(metrics["restarts"]) == 1
+    expected = hosted.Stage(opened(), algorithm)
+    expected.begin(lambda copy: 0)
+    # every episode of the toy is the same under a greedy policy, so a batch without broken episodes is known
+    assert_same(forgotten(found), forgotten(hosted.collect(expected, state, jax.random.key(0), 12)[0]))
+
+
+def forgotten(trajectory):
+    """The trajectory without what was remembered before an episode began: nobody reads it."""
+    gone = np.concatenate([trajectory.first, np.zeros((1, 4), bool)])
+    memory = jax.tree.map(np.copy, trajectory.memory)
+    for leaf in jax.tree.leaves(memory):
+        leaf[gone] = 0
+    return trajectory._replace(memory=memory)
+
+
+def test_a_copy_whose_column_is_full_still_loses_its_running_episode(opened):
+    algorithm, _ = learner()
+    pool = opened(workers=1)
+    stage = hosted.Stage(pool, algorithm, 2)
+    stage.begin(lambda copy: 0)
+    columns = hosted.Columns(stage, 12)
+    columns.time[:] = 12
+    columns.since[:] = [12, 11, 3, 0]
+    columns.rewind(np.array([1, 2, 3]))
+    assert columns.time.tolist() == [12, 11, 3, 0]
+    assert not columns.full()
+
+
+def test_too_many_failures_end_in_one_sentence(opened):
+    algorithm, state = learner()
+    pool = opened(fault="crash", at=3, restarts=2)
+    stage = hosted.Stage(pool, algorithm)
+    stage.begin(lambda copy: 0)
+    with pytest.raises(SimulatorFault, match="ended with exit code 3, and 2 had been replaced"):
+        hosted.collect(stage, state, jax.random.key(0), 12)
+
+
+def test_evaluation_plays_every_episode_once_whatever_fails(opened, tmp_path):
+    algorithm, state = learner()
+    scores = [
+        hosted.evaluate(
+            hosted.Stage(opened(num_envs=3, seeded=True, **options), algorithm), state, jax.random.key(5), 10
+        )
+        for options in ({}, {"fault": "crash", "at": 7, "once": str(tmp_path / "once")})
+    ]
+    assert (tmp_path / "once").exists()
+    assert_same(*scores)
+    assert len(set(scores[0].returned.tolist())) > 1  # seeds tell episodes apart
+    assert ((scores[0].length >= 1) & (scores[0].length <= 5)).all()
+
+
+def test_evaluation_equals_the_devices(opened):
+    from grasp.evaluation import evaluate
+
+    algorithm, state = learner()
+    found = hosted.evaluate(hosted.Stage(opened(), algorithm), state, jax.random.key(0), 6)
+    assert_same(found, evaluate(twin(), algorithm, state, jax.random.key(0), 6))
+
+
+def test_seeds_of_a_copy_depend_on_nothing_but_the_key_and_its_number():
+    one, other = hosted.episode_seeds(jax.random.key(1), 3), hosted.episode_seeds(jax.random.key(1), 3)
+    first = [one(copy) for copy in (0, 0, 1, 2)]
+    assert [other(copy) for copy in (2, 1, 0, 0)] == [first[3], first[2], first[0], first[1]]
+    assert len(set(first)) == 4
+    assert hosted.episode_seeds(jax.random.key(2), 3)(0) != first[0]
+
+
+def test_no_worker_outlives_the_pool_or_its_owner(opened):
+    pool = opened()
+    pids = [worker.process.pid for worker in pool.workers]
+    pool.close()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_killed_worker_is_noticed_without_waiting_for_the_deadline(opened):
+    pool = opened(deadline=60.0)
+    everyone = np.arange(4)
+    pool.tell("reset", everyone)
+    pool.wait(everyone)
+    os.kill(pool.workers[0].process.pid, signal.SIGKILL)
+    began = time.monotonic()
+    pool.tell("step", everyone)
+    assert pool.wait(everyone).tolist() == [True, True, False, False]
+    assert time.monotonic() - began < 30
+    assert pool.restarts == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "sentence"),
+    [
+        ("tey", {}, "environment 'host/x': there is no task 'tey'; did you mean 'toy'?"),
+        ("toy", {"colour": 1}, "colour"),
+    ],
+)
+def test_a_simulator_that_cannot_be_made_says_why(task, options, sentence):
+    with pytest.raises(GraspError, match=sentence.replace("?", r"\?")):
+        ask("host/x", sys.executable, TOY, task, options)
+
+
+def test_an_interpreter_that_is_not_there():
+    with pytest.raises(GraspError, match="there is no interpreter /no/python"):
+        ask("host/x", "/no/python", TOY, "toy", {})
