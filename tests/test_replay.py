@@ -326,3 +326,14 @@ def test_a_sample_holds_zeros_beyond_an_episode_s_end_whatever_the_slot_held():
         mask = replay.played(found.length, memory.slots.reward.shape[1])[name]
         assert not getattr(found, name)[~mask].any()
         assert (~mask).any()
+
+
+def test_an_episode_that_was_lost_is_written_over_by_the_next():
+    """A simulator's worker that fails loses its episode: the next `first` comes in the middle of it."""
+    stream, memory = Stream(LENGTHS["longer_than_two_rollouts"]), replay.empty(SPEC, WORST, NUM_ENVS)
+    memory = append(memory, stream.rollout())
+    stream.now[1] = (next(stream.script[1]), 0)  # environment 1 begins anew; nothing says that the other has ended
+    for _ in range(4):
+        memory = append(memory, stream.rollout())
+        assert_holds(memory, stream)
+    assert len(stream.finished) >= 3

@@ -4,7 +4,7 @@ written like jaxmarl's. No file of ours is edited for it.
 Of a jaxmarl-style environment we use `reset`, `step_env`, `agents`, the spaces, and `get_avail_actions` where there is
 one. Its team reward is the sum over agents, its state `obs["world_state"]` or else all observations in a row. The task
 has ended where `dones["__all__"]` says so before the limit; at the limit, `max_steps` or the option `horizon`, the
-episode is cut, whatever `dones` says, since its own clock speaks there too.
+episode is cut, whatever `dones` says, since its own clock speaks there too. All agents are taken to be alive.
 """
 
 import difflib
@@ -77,7 +77,9 @@ def like_jaxmarl(name: str, simulator: Any, horizon: int | None) -> Env:
         raise GraspError(f"environment {name!r} does not say its limit (max_steps); type: '{name}?horizon=N'")
     agents: list[str] = list(simulator.agents)
     num_actions = [_discrete(name, agent, simulator.action_space(agent)) for agent in agents]
-    seen, inner = jax.eval_shape(simulator.reset, jax.random.key(0))
+    with jax.numpy_rank_promotion("allow"):  # as in `adapt`
+        seen, inner = jax.eval_shape(simulator.reset, jax.random.key(0))
+        masked = _has_masks(simulator, inner)
     obs_dim = max(seen[agent].shape[0] for agent in agents)
     whole = "world_state" in seen and len(seen["world_state"].shape) == 1
     spec = EnvSpec(
@@ -90,7 +92,6 @@ def like_jaxmarl(name: str, simulator: Any, horizon: int | None) -> Env:
         package=type(simulator).__module__.partition(".")[0],
     )
     every = jnp.arange(spec.num_actions)[None, :] < jnp.array(num_actions)[:, None]
-    masked = _has_masks(simulator, inner)
 
     def observe(obs: dict[str, Array], inner: PyTree) -> Observation:
         rows = jaxmarl.stack(obs, agents, obs_dim)
