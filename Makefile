@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # A second supported interpreter, if this machine has one, for the fast tests.
 OTHER := $(shell for p in python3.12 $(HOME)/.pyenv/versions/3.12.*/bin/python; do $$p -c '' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: setup demo results test test-fast test-other test-torch lint types bench-smoke clean
+.PHONY: setup demo results test test-fast test-other test-torch football test-football lint types bench-smoke clean
 
 setup: $(VENV)/ready
 
@@ -64,6 +64,27 @@ test-torch: .venv-torch/ready
 	.venv-torch/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,torch]' torch==2.13.0
 	touch $@
 
+# Google Research Football, compiled in an environment of its own: about ten minutes, once (pip keeps the wheel).
+FOOTBALL_NEEDS := build-essential cmake libsdl2-dev libsdl2-image-dev libsdl2-ttf-dev libsdl2-gfx-dev libegl1-mesa-dev \
+  libgl1-mesa-dev libboost-python-dev libboost-thread-dev libboost-filesystem-dev libboost-system-dev
+football: .venv-football/ready
+
+.venv-football/ready:
+	@missing=$$(for p in $(FOOTBALL_NEEDS); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q ' installed$$' || printf '%s ' $$p; done); \
+	install="apt-get install -y --no-install-recommends $$missing"; \
+	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ]; then apt-get update && $$install; \
+	elif [ -n "$$missing" ]; then echo "as root, type: $$install"; exit 2; fi
+	@echo "compiling the engine: about ten minutes, once"
+	$(PYTHON) -m venv .venv-football
+	. .venv-football/bin/activate && pip install --quiet --disable-pip-version-check 'setuptools<66' wheel psutil six gym==0.25.2 && \
+	  pip install --quiet --disable-pip-version-check --no-build-isolation gfootball==2.10.2
+	.venv-football/bin/python -c 'import gfootball_engine'
+	touch $@
+
+# Against the real engine; fails where it is missing.
+test-football: setup football
+	GRASP_FOOTBALL_PYTHON=$(CURDIR)/.venv-football/bin/python $(BIN)/python -m pytest tests/football
+
 # The fast tests on the other interpreter, with the jax it resolves; nothing to do where there is none.
 test-other:
 ifneq ($(OTHER),)
@@ -81,4 +102,4 @@ bench-smoke: setup
 	$(BIN)/grasp bench --smoke
 
 clean:
-	rm -rf .venv .venv-3.12 .venv-torch build dist *.egg-info src/*.egg-info
+	rm -rf .venv .venv-3.12 .venv-torch .venv-football build dist *.egg-info src/*.egg-info

@@ -280,6 +280,16 @@ def test_everything_printed_carries_the_protocol(two):
     assert "P(mappo > grasp-mappo)" in text(render(result))
 
 
+def test_many_pairs_take_a_line_an_algorithm(tmp_path):
+    seeds = finished([0.5, 0.6])
+    runs = [write_run(tmp_path / str(k), seeds, config={"layers": str(k)}) for k in range(4)]
+    result = compare(runs)
+    lines = [line for line in markdown(result).splitlines() if line.startswith("- P(")]
+    assert [line.count("0.500 [") for line in lines] == [3, 2, 1]
+    assert lines[0].startswith("- P(mappo (layers=0) > ·): mappo (layers=1) 0.500 [")
+    assert latex(result).count("$\\cdot$") == 3
+
+
 def test_labels_in_brackets_survive_the_terminal(tmp_path):
     seeds = finished([0.5, 0.6])
     a = write_run(tmp_path / "a", seeds, config={"layers": "[bold]"})

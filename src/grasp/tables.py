@@ -12,10 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from grasp import plots
-from grasp.comparison import Comparison, Row, in_brackets, in_figures
+from grasp.comparison import Comparison, Improvement, Row, in_brackets, in_figures
 from grasp.records import RunData, short
 from grasp.types import GraspError
 
+FEW = 3
+"""Pairs of algorithms that are printed one by one."""
 HEADER = ("algorithm", "seeds", "IQM", "95 % interval", "mean", "score", "steps")
 
 
@@ -23,6 +25,20 @@ def _cells(row: Row) -> tuple[str, ...]:
     numbers = in_figures(row.iqm, row.metric), in_brackets(row.interval, row.metric), in_figures(row.mean, row.metric)
     steps = "–".join(short(n) for n in dict.fromkeys(row.env_steps))
     return (row.label, str(len(row.seeds)), *numbers, row.final, steps)
+
+
+def _chances(pairs: list[Improvement]) -> list[str]:
+    """How likely a seed of one is better than a seed of another: a note a pair, or, of many, a note an algorithm."""
+    value = {}
+    for pair in pairs:
+        interval = in_brackets(pair.interval, "win rate")
+        value[pair.first, pair.second] = f"{in_figures(pair.probability, 'win rate')} {interval}"
+    if len(pairs) <= FEW:
+        return [f"P({first} > {second}) = {words}" for (first, second), words in value.items()]
+    return [
+        f"P({first} > ·): " + ", ".join(f"{second} {words}" for (one, second), words in value.items() if one == first)
+        for first in dict.fromkeys(first for first, _ in value)
+    ]
 
 
 def _sections(comparison: Comparison) -> list[tuple[str, list[Row], list[str]]]:
@@ -36,9 +52,7 @@ def _sections(comparison: Comparison) -> list[tuple[str, list[Row], list[str]]]:
             for p in protocols
         ]
         notes = [f"{text}." for text in each]
-        for pair in (i for i in comparison.improvements if i.env == env):
-            interval = in_brackets(pair.interval, "win rate")
-            notes.append(f"P({pair.first} > {pair.second}) = {in_figures(pair.probability, 'win rate')} {interval}")
+        notes += _chances([pair for pair in comparison.improvements if pair.env == env])
         sections.append(
             (f"{env}: {rows[0].metric}, {' / '.join(dict.fromkeys(r.env_version for r in rows))}", rows, notes)
         )
@@ -74,7 +88,7 @@ def markdown(comparison: Comparison) -> str:
 _TEX = str.maketrans(
     {c: f"\\{c}" for c in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {"×": r"$\times$", "–": "--", ">": "$>$", "<": "$<$"}
+    | {"×": r"$\times$", "–": "--", ">": "$>$", "<": "$<$", "·": r"$\cdot$"}
 )
 
 

@@ -59,8 +59,8 @@ def test_listing_imports_no_simulator_and_making_prints_nothing():
         ("simple_spread", "unknown environment 'simple_spread'; did you mean 'mpe/simple_spread'?"),
         (
             "chess",
-            "unknown environment 'chess'; the families are matrix, mpe, pettingzoo, probe, smac, smacv2, skirmish, "
-            "smax, or give your own as 'package.module:factory'",
+            "unknown environment 'chess'; the families are grf, matrix, mpe, pettingzoo, probe, smac, smacv2, "
+            "skirmish, smax, or give your own as 'package.module:factory'",
         ),
     ],
 )

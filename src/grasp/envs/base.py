@@ -46,6 +46,7 @@ class _Family(NamedTuple):
 
 
 _FAMILIES = {
+    "grf": _Family("grasp.envs.football", host=True),
     "matrix": _Family("grasp.envs.matrix"),
     "mpe": _Family("grasp.envs.mpe", extra="jaxmarl"),
     "pettingzoo": _Family("grasp.envs.pettingzoo", host=True, anything=True),

@@ -1,0 +1,118 @@
+"""Simulators in a pool of workers beside their own plain loop."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from grasp import algos, hosted
+from grasp.bench.measure import Line, in_turns, peak_mb, workload
+from grasp.doctor import football
+from grasp.envs import base
+from grasp.envs.host import Pool
+from grasp.types import Host
+
+WORKERS = 2
+LOOP = """
+import sys
+for line in sys.stdin:
+    steps = int(line)
+    for _ in range(steps):
+        step()
+    print("done", flush=True)
+"""
+PETTINGZOO = """
+from mpe2 import simple_spread_v3
+env = simple_spread_v3.parallel_env(max_cycles=25)
+env.reset(seed=0)
+def step():
+    env.step({agent: env.action_space(agent).sample() for agent in env.agents})
+    if not env.agents:
+        env.reset()
+"""
+FOOTBALL = """
+import gfootball.env, random
+env = gfootball.env.create_environment(
+    env_name="academy_3_vs_1_with_keeper", representation="simple115v2", number_of_left_players_agent_controls=3)
+env.reset()
+def step():
+    if env.step([random.randrange(19) for _ in range(3)])[2]:
+        env.reset()
+"""
+
+
+class Case(NamedTuple):
+    env: str
+    bare: str
+    copies: int
+    rollout: int
+
+
+CASES = [
+    Case("pettingzoo/mpe2.simple_spread_v3", PETTINGZOO, 32, 100),
+    Case("grf/academy_3_vs_1_with_keeper", FOOTBALL, 16, 50),
+]
+
+
+def run(smoke: bool) -> Iterator[Line]:
+    """A pool of two workers against one and two processes of the simulator's own loop, and memory."""
+    for case in CASES[:1] if smoke or not football().fine else CASES:
+        yield from measured(case, smoke)
+
+
+def measured(case: Case, smoke: bool) -> Iterator[Line]:
+    host = base.make(case.env)
+    assert isinstance(host, Host)
+    copies, rollout = (4, 20) if smoke else (case.copies, case.rollout)
+    steps = copies * rollout
+    with ExitStack() as held:
+        config = workload("mappo", case.env, smoke, num_envs=copies, rollout=rollout)
+        algorithm = algos.make(config, host.spec)
+        pool = Pool(host, copies, WORKERS, config.deadline, config.restarts)
+        held.callback(pool.close)
+        stage = hosted.Stage(pool, algorithm)
+        stage.begin(hosted.episode_seeds(jax.random.key(0), copies))
+        state = algorithm.init(jax.random.key(1))
+        actions = {
+            "one": looped(host, case.bare, 1, steps, held),
+            "two": looped(host, case.bare, WORKERS, steps, held),
+            "pool": lambda: hosted.collect(stage, state, jax.random.key(2), rollout)[0].reward,
+        }
+        taken = in_turns(actions, rounds=1 if smoke else 5)
+        yield Line(f"{case.env}, its own loop", steps / taken["one"], "steps/s")
+        rate, one = steps / taken["pool"], steps / taken["one"]
+        yield Line(f"collected from {WORKERS} workers, {copies} copies", rate, "steps/s", rate / one, "its own loop")
+        # both finish together: the loops share the steps, and nobody but them uses the cores
+        lost = 100 * (1 - taken["two"] / taken["pool"])
+        yield Line("of a collection, lost to acting, recording and transport", lost, "%", None, "", peak_mb())
+        held_mb = sum(resident_mb(worker.process.pid) for worker in pool.workers) / copies
+        yield Line(f"memory of {WORKERS} workers, a copy", held_mb, "MB")
+
+
+def looped(host: Host, bare: str, number: int, steps: int, held: ExitStack) -> Callable[[], Any]:
+    """So many processes of the simulator's own loop, which share the steps."""
+    words = [host.command[0], "-c", bare + LOOP]
+    pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+    children = [subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=nowhere, text=True) for _ in range(number)]
+    for child in children:
+        held.enter_context(child)
+        held.callback(child.kill)
+
+    def go() -> None:
+        for child in children:
+            assert child.stdin is not None
+            print(steps // number, file=child.stdin, flush=True)
+        for child in children:
+            assert child.stdout is not None
+            while child.stdout.readline().strip() != "done":
+                assert child.poll() is None, "the simulator's own loop has ended"
+
+    return go
+
+
+def resident_mb(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/status").read_text().split("VmRSS:")[1].split()
+    return int(fields[0]) / 1024
