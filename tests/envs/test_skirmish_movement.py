@@ -177,6 +177,17 @@ def test_six_zealots_around_one_all_get_at_it():
     assert (gaps <= 1.1 + 1e-3).all(), gaps
 
 
+def test_who_walks_keeps_clear_and_who_stands_stands_closer():
+    """Zealots: 0.75 between two that stand, half of what a radius is more than a separation, 0.0625, for the walker."""
+    walker = Put("zealot", 14.5, 16.3, MOVE, goal=(17.5, 16.3))
+    battles = [([walker, Put("zealot", 16, 16)], []), ([Put("zealot", 16, 16), Put("zealot", 16.76, 16)], [])]
+    story = play(battles, 3)
+    nearest = min(far(story, 0, 1, 0)[1:])
+    assert nearest >= 0.8125 - 0.02, nearest
+    assert story.x[-1, 0, 0] > 16.5
+    assert far(story, 0, 1, 1)[-1] == pytest.approx(0.76, abs=1e-5)
+
+
 def test_files_of_marines_pass_through_each_other():
     """Five and five almost on one line, with each other's places as goals: all arrive in little more than the time."""
     rng = np.random.default_rng(3)
@@ -223,6 +234,42 @@ def test_nobody_leaves_the_map():
                 assert not flies or (y < 7.5).any() or (y > 24.5).any()
 
 
+LITE = rules_for(SIDE)._replace(smaclite=True)
+
+
+def test_smaclites_allies_shoot_at_the_dead_and_walk_to_whom_they_cannot_hit():
+    """A shot at a corpse costs its cooldown; a marauder goes to a medivac and never fires."""
+    battles = [
+        ([Put("marine", 10, 16, ATTACK, FOE)], [Put("marine", 13, 16, hp=0.0)]),
+        ([Put("marauder", 10, 16, ATTACK, FOE)], [Put("medivac", 13, 16)]),
+    ]
+    story = play(battles, 1, rules=LITE)
+    assert story.cooldown[1, 0, 0] > 0
+    assert story.x[1, 0, 1] > 10.5
+    assert story.hp[1, FOE, 1] == 150
+    ours = play(battles, 1)
+    assert (ours.cooldown[1, 0, :2] == 0).all()
+    assert (ours.x[1, 0, :2] == 10).all()
+
+
+def test_smaclites_enemies_look_again_while_a_healer_lives():
+    """They go over to a healer in sight, else to the nearest; without a healer they keep whom they have."""
+    kept, nearer = Put("marine", 15, 16), Put("marine", 16.5, 17)
+    enemy = Put("marine", 20, 16, SCRIPT, target=0)
+    battles = [([kept, nearer, Put("medivac", *place)], [enemy]) for place in ((15, 18), (3, 3))]
+    battles += [([kept, nearer], [enemy])]
+    for rules, chosen in ((LITE, [2, 1, 0]), (rules_for(SIDE), [0, 0, 0])):
+        assert play(battles, 1, rules=rules).target[1, FOE, :3].tolist() == chosen
+
+
+def test_smaclites_enemy_medivac_takes_the_weakest_and_follows_who_fights():
+    weak, near = Put("marine", 22, 17.5, hp=10.0), Put("marine", 20.5, 17.5, hp=30.0)
+    battles = [([], [Put("medivac", 20, 16, SCRIPT), near, weak])]
+    battles += [([Put("marine", 22, 12)], [Put("medivac", 20, 19, SCRIPT), Put("marine", 22, 16.5, SCRIPT)])]
+    for rules, chosen in ((LITE, [FOE + 2, FOE + 1]), (rules_for(SIDE), [FOE + 1, -1])):
+        assert play(battles, 1, rules=rules).target[1, FOE, :2].tolist() == chosen
+
+
 @functools.cache
 def melees() -> tuple[list[tuple[list[Put], list[Put]]], Battle]:
     """Sixteen fights of random teams, the allies ordered at random enemies anew every step."""
@@ -261,8 +308,8 @@ def test_nothing_impossible_happens_in_a_melee():
     dead = ~alive[:-1]
     assert (np.diff(story.x, axis=0)[dead] == 0).all()
     a_step = np.asarray(unit.speed) * 8
-    pushed = 2 * a_step + 1e-3  # at most its own step again
-    assert (np.hypot(np.diff(story.x, axis=0), np.diff(story.y, axis=0)) <= pushed).all()
+    moved = np.hypot(np.diff(story.x, axis=0), np.diff(story.y, axis=0))
+    assert (moved <= a_step + 1e-3).all(), "somebody was pushed faster than it walks"
 
 
 def test_copies_do_not_know_of_each_other():

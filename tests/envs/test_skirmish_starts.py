@@ -31,12 +31,13 @@ def listed(team: dict[str, int]) -> list[str]:
 
 
 def strips(names: list[str], way: int) -> list[tuple[float, float, float]]:
-    """Every unit's x from the spawn point, and the lower and upper y between which its row lies."""
+    """Every unit's x from the spawn point, and the lower and upper y between which its row lies; the gaps of rows that
+    stay empty count."""
     side = math.ceil(math.sqrt(len(names)))
     rows = [names[k : k + side] for k in range(0, len(names), side)]
     heights = [2 * max(BODIES[name].radius for name in row) for row in rows]
     width = max(sum(2 * BODIES[name].radius for name in row) for row in rows)
-    low, found = -(sum(heights) + 0.05 * (len(rows) - 1)) / 2, []
+    low, found = -(sum(heights) + 0.05 * (side - 1)) / 2, []
     for row, height in zip(rows, heights, strict=True):
         x = -width / 2
         for name in row:
@@ -62,7 +63,8 @@ def test_3m_as_measured():
 
 @pytest.mark.parametrize("task", FIXED)
 def test_formations(task):
-    """Rows of a square from the lower left for the allies, the other way round for the enemies; no one overlaps."""
+    """Rows of a square from the lower left for the allies, the other way round for the enemies, medivacs first; no one
+    overlaps."""
     allies, enemies, ally_places, enemy_places = placed(task)
     teams = [listed(team) for team in TEAMS[task]]
     assert enemies == teams[1]
@@ -72,6 +74,7 @@ def test_formations(task):
         (-1, 23, teams[1], enemies, enemy_places),
     ):
         left = list(zip(names, (tuple(p) for p in places - np.array([x, 16])), strict=True))
+        team = sorted(team, key=lambda name: name != "medivac")
         for name, (x_from, low, high) in zip(team, strips(team, way), strict=True):
             fitting = [p for n, p in left if n == name and abs(p[0] - x_from) < 1e-4 and low < p[1] < high]
             assert len(fitting) == 1, f"{name} should stand at {x_from} between {low} and {high}"

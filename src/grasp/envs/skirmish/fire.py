@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from grasp.envs.skirmish.battle import Battle, Rules, at, distance, each, row
-from grasp.envs.skirmish.targets import is_acting
+from grasp.envs.skirmish.targets import can_act, is_acting
 from grasp.envs.skirmish.units import Unit
 
 SWEEP = (1.4, 0.15)
@@ -29,6 +29,8 @@ def shoot(rules: Rules, unit: Unit, battle: Battle, delay: Float[Array, "N B"]) 
     """Everyone who can fires; then the dead are known."""
     alive = battle.hp > 0
     ready = is_acting(battle) & (unit.damage > 0) & (battle.cooldown <= 0) & (gap(unit, battle) <= unit.reach)
+    if rules.smaclite:
+        ready &= can_act(unit, battle)
     suicide = ready & (unit.explodes > 0)
     bursts = suicide | battle.bursting
     allies, enemies = (0, rules.num_allies), (rules.num_allies, rules.num_units)

@@ -1,5 +1,5 @@
 """Where everyone goes: towards its goal, and out of those whom it runs into, which leads it along them; never through
-walls. Who stands is not moved by who walks."""
+walls, and never faster than it walks. Who stands is not moved by who walks."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from grasp.envs.skirmish.battle import MOVE, SCRIPT, Battle, Rules, at, distance, each, row, sides
 from grasp.envs.skirmish.fire import gap
-from grasp.envs.skirmish.targets import is_acting
+from grasp.envs.skirmish.targets import can_act, is_acting
 from grasp.envs.skirmish.units import Unit
 
 ARRIVED = 0.5
@@ -16,8 +16,11 @@ PUSHES = 3
 """Rounds of pushing apart in a loop."""
 STANDING_PUSH = 0.25
 """How far a unit that stands is pushed at most in a loop, in its own steps."""
-ASIDE = 0.02
-"""A push also turns a little, the same way for both: two that meet head-on pass each other."""
+ASIDE = 0.002
+"""A push also turns a little, the same way for both, so that two that meet head-on pass each other. No more than that
+needs: ten times as much would lead whole teams around each other, and more of them to bear at once."""
+CLEAR = 0.5
+"""Who walks keeps clear of others by this share of what its radius is more than its separation."""
 HAIR = 1e-4
 """Units nearer than this stand on one spot."""
 SETTLE = 10
@@ -42,6 +45,8 @@ def wishes(rules: Rules, unit: Unit, battle: Battle) -> tuple[Array, Array, Arra
     """Everyone's goal, and how far it would go in this loop: 0 for those who stand."""
     acting = is_acting(battle)
     chases = acting & (gap(unit, battle) > unit.reach)
+    if rules.smaclite:
+        chases |= acting & ~can_act(unit, battle)
     if rules.drawn and rules.healers:  # SMACv2's map orders healers to attack, which they cannot
         chases &= (unit.heals == 0) | (battle.order != SCRIPT)
     ordered = battle.order == MOVE
@@ -75,21 +80,22 @@ def layer(unit: Unit) -> Float[Array, "N B"]:
 def pushed(
     rules: Rules, unit: Unit, battle: Battle, wanted_x: Array, wanted_y: Array, walks: Bool[Array, "N B"]
 ) -> tuple[Array, Array]:
-    """Everyone moved apart from whom it overlaps, by a step at most: who walks gives way to who stands."""
+    """Everyone moved apart from whom it overlaps, no further than it could walk: who walks gives way to who stands."""
     x, y = wanted_x, wanted_y
     for _ in range(PUSHES):
         x, y = push(rules, unit, battle, walks, x, y)
-    shift_x, shift_y = x - wanted_x, y - wanted_y
+    shift_x, shift_y = x - battle.x, y - battle.y
     limit = unit.speed * jnp.where(walks, 1.0, STANDING_PUSH)
     scale = jnp.minimum(1.0, limit * jax.lax.rsqrt(jnp.maximum(shift_x**2 + shift_y**2, 1e-12)))
-    return wanted_x + scale * shift_x, wanted_y + scale * shift_y
+    return battle.x + scale * shift_x, battle.y + scale * shift_y
 
 
 def push(
     rules: Rules, unit: Unit, battle: Battle, walks: Bool[Array, "N B"], x: Array, y: Array
 ) -> tuple[Array, Array]:
     """One round of pushing: out of everyone whom a unit overlaps. Of two that walk, or stand, each takes half; who
-    walks takes all of it from who stands.
+    walks takes all of it from who stands. Who walks keeps clear of others; who stands takes up only what it lets nobody
+    else into, so that a crowd fights closer than it walks.
 
     The loop is most of the time that a battle takes, so it has as few operations as it can; the turn aside is made
     once, of the sum. Units on one spot are pushed apart by their order.
@@ -98,7 +104,8 @@ def push(
     half = jnp.where(walks, 0.5, 0.0)
     layers = layer(unit)
     # the dead are in nobody's way: a size so negative that they overlap no one
-    size = jnp.where(battle.hp > 0, unit.separation, -100.0)
+    room = unit.separation + jnp.where(walks, CLEAR, 0.0) * jnp.maximum(unit.radius - unit.separation, 0.0)
+    size = jnp.where(battle.hp > 0, room, -100.0)
 
     def by(place: Int[Array, ""], moved: tuple[Array, Array]) -> tuple[Array, Array]:
         dx, dy = x - row(x, place), y - row(y, place)

@@ -24,12 +24,15 @@ def kinds(names: tuple[str, ...]) -> Int[np.ndarray, " K"]:
 
 
 def formation(names: tuple[str, ...], spawn: tuple[float, float], side: int) -> Float[np.ndarray, "K 2"]:
-    """A square of units around a point, row by row from the lower left; the enemy's the other way round."""
+    """A square of units around a point, row by row from the lower left; the enemy's the other way round. Healers come
+    first, that is at the back; a row that stays empty still counts as a gap."""
+    order = sorted(range(len(names)), key=lambda k: names[k] != "medivac")
+    names = tuple(names[k] for k in order)
     radii = [float(table("sc2").radius[side][kind]) for kind in kinds(names)]
     columns = int(np.ceil(np.sqrt(len(names))))
     rows = [radii[k : k + columns] for k in range(0, len(names), columns)]
     width = max(sum(2 * r for r in line) for line in rows)
-    height = sum(2 * max(line) for line in rows) + GAP * (len(rows) - 1)
+    height = sum(2 * max(line) for line in rows) + GAP * (columns - 1)
     found, y = [], -height / 2
     for line in rows:
         x = -width / 2
@@ -38,7 +41,8 @@ def formation(names: tuple[str, ...], spawn: tuple[float, float], side: int) -> 
             x += 2 * radius + GAP
         y += 2 * max(line) + GAP
     way = 1.0 if side == 0 else -1.0
-    return np.array(spawn, np.float32) + way * np.array(found, np.float32)
+    places = np.array(spawn, np.float32) + way * np.array(found, np.float32)
+    return places[np.argsort(order)]
 
 
 def fixed(battlefield: Map) -> tuple[Int[np.ndarray, " N"], Float[np.ndarray, "N 2"]]:

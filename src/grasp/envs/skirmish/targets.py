@@ -13,7 +13,7 @@ LATER = 10_000.0
 
 def aim(rules: Rules, unit: Unit, battle: Battle, first: Bool[Array, ""]) -> Battle:
     """Everyone's target for this loop; `first` is the first loop of a step, in which SMACv2's map wakes the idle."""
-    battle = obey(unit, battle)
+    battle = battle if rules.smaclite else obey(unit, battle)  # its allies go for who is dead or out of their plane
     allies, enemies = (0, rules.num_allies), (rules.num_allies, rules.num_units)
     chosen = [
         acquire(rules, unit, battle, mine, theirs, first) if scripted else battle.target[slice(*mine)]
@@ -56,8 +56,12 @@ def acquire(
         otherwise = wakes if rules.drawn else (them.order >= ATTACK) & (them.target == self)
         return closer(best, valid & (noticed | otherwise), jnp.where(noticed, wish, far + LATER), place)
 
-    chosen = each(theirs, look, nothing)[1]
-    chosen = jnp.where(keeps(rules, unit, battle, my, me, self), me.target, chosen)
+    wish, chosen = each(theirs, look, nothing)
+    kept = keeps(rules, unit, battle, my, me, self)
+    if rules.smaclite and rules.healers:  # while a healer lives, who aims at anyone else looks again in every loop
+        other = jax.tree.map(lambda v: v[slice(*theirs)], (battle.hp > 0, unit.heals > 0))
+        kept &= ~((other[0] & other[1]).any(0, keepdims=True) & (at(unit.heals, me.target) == 0) & (wish < LATER))
+    chosen = jnp.where(kept, me.target, chosen)
     return heal_target(rules, my, me, mine, chosen) if rules.healers else chosen
 
 
@@ -84,17 +88,31 @@ def keeps(
 def heal_target(
     rules: Rules, my: Unit, me: Battle, mine: tuple[int, int], chosen: Int[Array, "M B"]
 ) -> Int[Array, "M B"]:
-    """A healer takes the nearest hurt friend whom it notices instead."""
+    """A healer takes the nearest hurt friend whom it notices instead; in smaclite the weakest of those who are hurt or
+    fight, until it is whole or out of reach."""
     nothing = (jnp.full(me.x.shape, jnp.inf), jnp.full(me.x.shape, -1))
 
     def look(place: Int[Array, ""], best: tuple) -> tuple:
         them, their = jax.tree.map(lambda v: row(v, place), me), jax.tree.map(lambda v: row(v, place), my)
         far = distance(me.x, me.y, them.x, them.y)
         hurt = (them.hp > 0) & (them.hp < their.hp) & (their.biological > 0)
+        if rules.smaclite:
+            needs = hurt | ((them.hp > 0) & (their.biological > 0) & (them.target >= 0))
+            return closer(best, needs & (far < 5.0 + their.radius), them.hp, place + mine[0])
         return closer(best, hurt & (far - my.radius - their.radius <= 5.0), far, place + mine[0])
 
     friend = each((0, mine[1] - mine[0]), look, nothing)[1]
+    if rules.smaclite:
+        place = me.target - mine[0]
+        them, their = (jax.tree.map(lambda v: at(v, place), tree) for tree in (me, my))
+        near = distance(me.x, me.y, them.x, them.y) - my.radius - their.radius <= my.reach
+        friend = jnp.where((me.target >= 0) & (them.hp > 0) & (them.hp < their.hp) & near, me.target, friend)
     return jnp.where(my.heals > 0, friend, chosen)
+
+
+def can_act(unit: Unit, battle: Battle) -> Bool[Array, "N B"]:
+    """Whose target is one that its weapon can hit: always, but for smaclite's allies."""
+    return can_hit(unit, jax.tree.map(lambda v: at(v, battle.target), unit)) | (unit.heals > 0)
 
 
 def is_acting(battle: Battle) -> Bool[Array, "N *B"]:
