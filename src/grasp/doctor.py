@@ -13,6 +13,7 @@ from grasp.version import __version__
 
 EXTRAS = {
     "jaxmarl": ("jaxmarl", "smax/ and mpe/"),
+    "jumanji": ("jumanji", "jumanji/"),
     "pettingzoo": ("pettingzoo", "pettingzoo/ and your own PettingZoo environments"),
     "tensorboardX": ("tensorboard", "--tensorboard"),
     "torch": ("torch", "grasp.consensus.torch"),

@@ -59,7 +59,7 @@ def test_listing_imports_no_simulator_and_making_prints_nothing():
         ("simple_spread", "unknown environment 'simple_spread'; did you mean 'mpe/simple_spread'?"),
         (
             "chess",
-            "unknown environment 'chess'; the families are grf, matrix, mpe, pettingzoo, probe, smac, smacv2, "
+            "unknown environment 'chess'; the families are grf, jumanji, matrix, mpe, pettingzoo, probe, smac, smacv2, "
             "skirmish, smax, or give your own as 'package.module:factory'",
         ),
     ],

@@ -47,6 +47,7 @@ class _Family(NamedTuple):
 
 _FAMILIES = {
     "grf": _Family("grasp.envs.football", host=True),
+    "jumanji": _Family("grasp.envs.jumanji", extra="jumanji"),
     "matrix": _Family("grasp.envs.matrix"),
     "mpe": _Family("grasp.envs.mpe", extra="jaxmarl"),
     "pettingzoo": _Family("grasp.envs.pettingzoo", host=True, anything=True),

@@ -61,7 +61,7 @@ def adapt(
         # jaxmarl broadcasts silently in many places; whoever forbids that for their own code can still use it.
         with jax.numpy_rank_promotion("allow"):
             obs, inner = simulator.reset(key)
-            return Timed(_strong(inner), jnp.zeros((), jnp.int32)), observe(obs, inner)
+            return Timed(strong(inner), jnp.zeros((), jnp.int32)), observe(obs, inner)
 
     def advance(env_state: Timed, action: Int[Array, " N"], key: Key) -> tuple[Timed, Step]:
         actions = {agent: action[i] for i, agent in enumerate(simulator.agents)}
@@ -71,12 +71,12 @@ def adapt(
         clock = env_state.clock + 1
         truncated = (clock >= spec.horizon) & ~verdict.terminated
         step = Step(observation, verdict.reward, verdict.terminated, truncated, verdict.won)
-        return Timed(_strong(inner), clock), step
+        return Timed(strong(inner), clock), step
 
     return Env(spec, reset, advance, scene=(lambda env_state: scene(env_state.inner)) if scene else None)
 
 
-def _strong(tree: PyTree) -> PyTree:
+def strong(tree: PyTree) -> PyTree:
     """The same values without weak types, which would make a scan over steps compile twice."""
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.asarray(leaf).dtype), tree)
 

@@ -1,0 +1,103 @@
+"""Family `jumanji`: the cooperative tasks of jumanji, compiled like our own.
+
+- LevelBasedForaging-v0: 2 foragers; won when all food is eaten. RobotWarehouse-v0: 4 robots; a collision ends it.
+  Connector-v3: 10 wires on one board; won when all are connected.
+- Observations: jumanji's view of each agent. Connector shows all agents one board: each gets it as five planes (its own
+  wire, head and goal, the others' wires and heads, their goals).
+- State: all views in a row; of Connector, every head and goal, and which cells are taken.
+- Reward: the sum over agents where jumanji pays them one by one.
+- Limit: jumanji's `time_limit`, always a truncation. RobotWarehouse itself calls it an end.
+"""
+
+import importlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from grasp.envs.jaxmarl import Timed, strong
+from grasp.types import Env, EnvSpec, Key, Observation, PyTree, Step
+
+
+class Seen(NamedTuple):
+    """What a task shows of its state."""
+
+    obs: Float[Array, "N o"]
+    state: Float[Array, " s"]
+
+
+def views(_: PyTree, observation: Any) -> Seen:
+    rows = observation.agents_view.astype(jnp.float32)
+    return Seen(rows, rows.reshape(-1))
+
+
+def board(inner: PyTree, observation: Any) -> Seen:
+    """Connector's grid holds 3k + 1, 2 and 3 for the wire, the head and the goal of agent k."""
+    grid, size = observation.grid, observation.grid.shape[0]
+    agents = jnp.arange(inner.agents.position.shape[0])[:, None, None]
+    owner, part = (grid - 1) // 3, (grid - 1) % 3
+    own, taken = owner[None] == agents, (grid > 0)[None]
+    part = jnp.broadcast_to(part[None], own.shape)
+    others = taken & ~own
+    planes = [own & taken & (part == k) for k in range(3)] + [others & (part < 2), others & (part == 2)]
+    rows = jnp.stack(planes, 1).reshape(len(agents), -1).astype(jnp.float32)
+    places = jnp.concatenate([inner.agents.position, inner.agents.target], 1) / size
+    return Seen(rows, jnp.concatenate([places.reshape(-1), (grid > 0).reshape(-1)]).astype(jnp.float32))
+
+
+class Task(NamedTuple):
+    look: Callable[[PyTree, Any], Seen]
+    won: Callable[[PyTree], Bool[Array, ""]] | None = None
+
+
+TASKS = {
+    "LevelBasedForaging-v0": Task(views, lambda inner: inner.food_items.eaten.all()),
+    "RobotWarehouse-v0": Task(views),
+    "Connector-v3": Task(board, lambda inner: (inner.agents.position == inner.agents.target).all()),
+}
+
+
+def names() -> list[str]:
+    return list(TASKS)
+
+
+def make(task: str) -> Env:
+    """The task as an `Env`."""
+    simulator, (look, won) = importlib.import_module("jumanji").make(task), TASKS[task]
+    num_actions = int(simulator.action_spec.num_values.max())
+
+    def observe(inner: PyTree, observation: Any) -> Observation:
+        seen = look(inner, observation)
+        return Observation(seen.obs, seen.state, observation.action_mask, jnp.ones(len(seen.obs), bool))
+
+    def reset(key: Key) -> tuple[Timed, Observation]:
+        with jax.numpy_rank_promotion("allow"):
+            inner, start = simulator.reset(jax.random.key_data(key))
+            return Timed(strong(inner), jnp.zeros((), jnp.int32)), observe(inner, start.observation)
+
+    sizes = jax.eval_shape(reset, jax.random.key(0))[1]
+    spec = EnvSpec(
+        name=f"jumanji/{task}",
+        num_agents=sizes.obs.shape[0],
+        obs_dim=sizes.obs.shape[1],
+        state_dim=sizes.state.shape[0],
+        num_actions=num_actions,
+        horizon=int(simulator.time_limit),
+        has_wins=won is not None,
+        package="jumanji",
+    )
+
+    def step(env_state: Timed, action: Int[Array, " N"], key: Key) -> tuple[Timed, Step]:
+        with jax.numpy_rank_promotion("allow"):
+            inner, after = simulator.step(env_state.inner, action)
+            seen = observe(inner, after.observation)
+        clock = env_state.clock + 1
+        truncated = clock >= spec.horizon
+        over = after.last() & ~truncated
+        reward = jnp.sum(after.reward).astype(jnp.float32)
+        victory = won(inner) & (over | truncated) if won else jnp.array(False)
+        return Timed(strong(inner), clock), Step(seen, reward, over, truncated, victory)
+
+    return Env(spec, reset, step)
