@@ -141,6 +141,15 @@ def test_evaluate_prints_the_protocol_with_the_numbers(finished, capsys):
     assert len(rows[0]["returns"]) == 4
 
 
+def test_evaluate_takes_the_policy_of_any_evaluation(finished, capsys):
+    steps = [line["env_steps"] for line in read(finished / "seed-0" / "metrics.jsonl") if line["kind"] == "evaluation"]
+    for number in (steps[0], steps[-1]):
+        assert cli.main(["evaluate", str(finished), "--episodes", "4", "--checkpoint", str(number)]) == 0
+        assert f"the policy at {number:,} steps" in capsys.readouterr().out.replace("\n", " ")
+    assert cli.main(["evaluate", str(finished), "--checkpoint", "7"]) == 2
+    assert "has no snapshot at 7 steps" in capsys.readouterr().err
+
+
 def test_a_finished_run_can_be_trained_longer_and_not_shorter(finished, here, capsys):
     assert cli.main(["resume", str(finished)]) == 2
     assert "is finished; train longer with" in capsys.readouterr().err

@@ -83,13 +83,14 @@ def carry_on(run: Run, tensorboard: bool, console: Console | None, words: str = 
     return run
 
 
-def evaluate(path: str | Path, *, episodes: int = 32) -> dict[int, Scores]:
-    """Greedy episodes of every seed's stored policy under its stored configuration."""
+def evaluate(path: str | Path, *, episodes: int = 32, checkpoint: int | None = None) -> dict[int, Scores]:
+    """Greedy episodes of every seed's stored policy under its stored configuration: the best one, or that of the
+    evaluation at `checkpoint` environment steps."""
     if not 1 <= episodes <= 10**6:
         raise GraspError(f"episodes must lie between 1 and a million, not {episodes}")
     run = runs.find(path)
     env, algorithm = build(run.config)
-    found = {seed: load_state(run, seed, algorithm) for seed in run.seeds}
+    found = {seed: load_state(run, seed, algorithm, checkpoint) for seed in run.seeds}
     with ExitStack() as held:
         scorer = scorer_of(run.config, env, algorithm, episodes, held)
         return {seed: jax.device_get(scorer(state, afterwards(seed))) for seed, state in found.items()}

@@ -157,6 +157,7 @@ def add_evaluate(commands: Any, _: list[str]) -> None:
     command = commands.add_parser("evaluate", help="greedy episodes of the stored policy")
     command.add_argument("run", metavar="RUN")
     command.add_argument("--episodes", type=whole("episodes"), default=32, help="episodes of each seed (default: 32)")
+    command.add_argument("--checkpoint", metavar="STEPS", type=whole("checkpoint", 0), help="(default: the best one)")
     command.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     command.set_defaults(call=run_evaluate)
 

@@ -36,8 +36,8 @@ def run_evaluate(options: argparse.Namespace) -> None:
     from grasp import api, cache, report, runs
 
     cache.enable()
-    scores = api.evaluate(options.run, episodes=options.episodes)
-    rows = report.score_rows(runs.find(options.run), scores)
+    scores = api.evaluate(options.run, episodes=options.episodes, checkpoint=options.checkpoint)
+    rows = report.score_rows(runs.find(options.run), scores, options.checkpoint)
     if options.json:
         print(json.dumps(rows))
     else:

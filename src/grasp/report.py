@@ -35,11 +35,12 @@ def shown(value: float | None) -> str:
     return "n/a" if value is None else f"{value:.2f}"
 
 
-def score_rows(run: Run, scores: dict[int, Scores]) -> list[dict[str, Any]]:
-    """An evaluation as plain values, one row a seed."""
+def score_rows(run: Run, scores: dict[int, Scores], checkpoint: int | None = None) -> list[dict[str, Any]]:
+    """An evaluation as plain values, one row a seed; of the policy at `checkpoint` steps, None for the stored one."""
     rows = []
     for seed, score in scores.items():
         row = {"run": str(run.path), "algo": run.config.algo, "env": run.config.env, "seed": seed, "greedy": True}
+        row["checkpoint"] = checkpoint
         row |= {"episodes": len(score.returned), "return_mean": score.returned.mean(), "returns": score.returned}
         if envs.make(run.config.env).spec.has_wins:
             row |= {"win_rate": score.won.mean(), "wins": score.won.astype(int)}
@@ -59,4 +60,5 @@ def print_scores(rows: list[dict[str, Any]], console: Console) -> None:
             wins = f"{row['win_rate']:.1%} [{interval[0]:.1%}, {interval[1]:.1%}]"
         table.add_row(str(row["seed"]), shown(row["return_mean"]), wins)
     console.print(table)
-    console.print(f"{rows[0]['episodes']} greedy episodes of the stored policy, seed by seed", style="dim")
+    whose = "stored policy" if rows[0]["checkpoint"] is None else f"policy at {rows[0]['checkpoint']:,} steps"
+    console.print(f"{rows[0]['episodes']} greedy episodes of the {whose}, seed by seed", style="dim")
