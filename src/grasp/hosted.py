@@ -185,7 +185,8 @@ def collect(stage: Stage, state: PyTree, key: Key, num_steps: int) -> tuple[Traj
             columns.act(place, state, jax.random.fold_in(key, tick * len(stage.groups) + place))
         tick += 1
     metrics = finished(jax.tree.map(jnp.asarray, columns.outcome), stage.pool.host.spec.has_wins)
-    return columns.trajectory(), metrics | {"restarts": jnp.asarray(stage.pool.restarts)}
+    told, stage.pool.unreported = stage.pool.unreported, 0  # those of an evaluation before this, too
+    return columns.trajectory(), metrics | {"restarts": jnp.asarray(told)}
 
 
 def evaluate(stage: Stage, state: PyTree, key: Key, episodes: int, greedy: bool = True) -> Scores:
@@ -194,6 +195,7 @@ def evaluate(stage: Stage, state: PyTree, key: Key, episodes: int, greedy: bool 
 
     The copies are left in mid-play: `begin` again before anything else.
     """
+    stage.pool.restarts = 0
     num_envs = len(stage.first)
     seeds = generator(key).integers(LARGEST_SEED, size=episodes)
     episode = np.arange(num_envs)

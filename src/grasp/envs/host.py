@@ -136,7 +136,7 @@ class Worker:
             self.heard += heard
         line, _, self.heard = self.heard.partition(b"\n")
         self.last = time.monotonic()
-        return None if line == b"ok" else line.decode(errors="replace").removeprefix("fault ")
+        return None if line == b"ok" else f"said: {line.decode(errors='replace').removeprefix('fault ')}"
 
     def dismiss(self) -> None:
         """Let it close its simulators and end."""
@@ -166,7 +166,9 @@ class Pool:
     ):
         self.host, self.deadline, self.most, self.log = host, deadline, restarts, log
         self.restarts = 0
-        """Of workers, since the owner last set it to 0."""
+        """Of workers, since the owner last set it to 0: what is limited."""
+        self.unreported = 0
+        """Restarts that no metrics have told of."""
         self.lost = np.zeros(num_envs, bool)
         layout = serve.record({name: getattr(host.spec, name) for name in serve.SIZES})
         folder = "/dev/shm" if os.path.isdir("/dev/shm") else None
@@ -236,6 +238,7 @@ class Pool:
         worker = self.workers[place]
         worker.end()
         self.restarts += 1
+        self.unreported += 1
         if self.restarts > self.most:
             where = f"; its last words are in {self.log}" if self.log else ""
             raise SimulatorFault(
