@@ -92,7 +92,7 @@ def test_both_collectors_give_the_same_trajectory(opened, groups):
         assert int(metrics["restarts"]) == 0
 
 
-@pytest.mark.parametrize("fault", ["crash", "hang", "raise", "nan"])
+@pytest.mark.parametrize("fault", ["crash", "hang", "raise", "nan", "shape", "mask", "reward", "both"])
 def test_a_failed_worker_is_replaced_and_its_episodes_are_never_in_the_batch(opened, tmp_path, fault):
     algorithm, state = learner()
     deadline = 2.0 if fault == "hang" else 20.0
@@ -128,6 +128,16 @@ def test_a_copy_whose_column_is_full_still_loses_its_running_episode(opened):
     columns.rewind(np.array([1, 2, 3]))
     assert columns.time.tolist() == [12, 11, 3, 0]
     assert not columns.full()
+    columns.time[:] = 12
+    assert columns.full()
+    pool.lost[2] = True  # noticed while another group was waited for
+    assert not columns.full()
+
+
+def test_every_worker_has_copies_in_each_group(opened):
+    stage = hosted.Stage(opened(num_envs=6, workers=2), learner()[0])
+    assert [group.tolist() for group in stage.groups] == [[0, 2, 4], [1, 3, 5]]
+    assert all(set(stage.pool.owner[group]) == {0, 1} for group in stage.groups)
 
 
 def test_too_many_failures_end_in_one_sentence(opened):

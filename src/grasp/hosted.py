@@ -29,7 +29,9 @@ class Stage:
     def __init__(self, pool: Pool, algorithm: Algorithm, groups: int = GROUPS):
         self.pool, self.algorithm = pool, algorithm
         num_envs = len(pool.records)
-        self.groups: list[Copies] = np.array_split(np.arange(num_envs), min(groups, num_envs))
+        groups = min(groups, num_envs)
+        # every worker has copies in each group, so that none waits while the policy acts
+        self.groups: list[Copies] = [np.arange(start, num_envs, groups) for start in range(groups)]
         self.first = np.ones(num_envs, bool)
         self.returned, self.length = zeros(num_envs, np.float32), zeros(num_envs, np.int32)
         self.moving: list[Copies] = []
@@ -153,7 +155,9 @@ class Columns:
 
     def trajectory(self) -> Trajectory:
         seen, memory, first, action, record = self.acted
-        last = jax.tree.map(lambda *parts: np.concatenate(parts)[None], *map(jax.device_get, self.stage.memory))
+        last = jax.tree.map(lambda m: np.zeros_like(m[:1]), memory)
+        for group, end in zip(self.stage.groups, jax.device_get(self.stage.memory), strict=True):
+            write(last, (np.zeros_like(group), group), end)
         return Trajectory(
             observation=seen,
             memory=jax.tree.map(lambda m, end: np.concatenate([m, end]), memory, last),

@@ -16,7 +16,7 @@ class Toy:
     }  # fmt: skip
 
     def __init__(self, fault="", at=0, once="", seeded=False):
-        self.fault, self.at, self.once, self.seeded, self.life = fault, at, once, seeded, 0
+        self.fault, self.at, self.once, self.seeded, self.life, self.wrong = fault, at, once, seeded, 0, ""
 
     def reset(self, seed):
         self.time, self.total = 0, (seed % 100 if self.seeded else 0)
@@ -31,7 +31,16 @@ class Toy:
         self.time += 1
         self.total += int(action[0]) + 2 * int(action[1])
         won = self.total % 7 == 6
-        return self.seen(), float(self.total % 5), won, not won and self.time == HORIZON, won
+        seen, paid = self.seen(), float(self.total % 5)
+        if self.wrong == "shape":
+            seen = (seen[0][:1], *seen[1:])
+        if self.wrong == "mask":
+            seen[2][0] = False
+        if self.wrong == "reward":
+            paid = float("inf")
+        if self.wrong == "both":
+            return seen, paid, True, True, won
+        return seen, paid, won, not won and self.time == HORIZON, won
 
     def seen(self):
         obs = np.array([[agent, self.time, self.total % 7, self.total % 3] for agent in range(2)], np.float32)
@@ -46,7 +55,9 @@ class Toy:
             time.sleep(3600)
         if self.fault == "raise":
             raise RuntimeError("the battle was lost")
-        self.total = float("nan")
+        if self.fault == "nan":
+            self.total = float("nan")
+        self.wrong = self.fault
 
     def close(self):
         pass
