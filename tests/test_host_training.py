@@ -64,6 +64,7 @@ SIZES = {
     "steps": 80 * 12, "eval_interval": 80 * 3, "workers": 2,
 }  # fmt: skip
 WAIT = 240.0
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
