@@ -39,7 +39,8 @@ def show(console: Console) -> None:
     algorithms = Table("algorithm", "operator", title="algorithms", title_justify="left")
     for name, hyper in found["algorithms"].items():
         algorithms.add_row(name, hyper["operator"])
-    environments = Table("environment", title="environments", title_justify="left")
+    environments = Table(title="environments", title_justify="left")
+    environments.add_column("environment", overflow="fold")  # a name that is cut cannot be typed
     for column in ("agents", "obs", "state", "actions", "limit", "wins"):
         environments.add_column(column, justify="right")
     for name, spec in found["environments"].items():
