@@ -77,8 +77,13 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def simulators(mark: str) -> list[int]:
-    """Worker processes whose command line holds a word."""
+def env_of(here: Path, **options: object) -> str:
+    """The environment of one test: the folder in its name tells its processes from those of tests beside it."""
+    return "meet:Meet?horizon=5," + ",".join(f"{k}={v}" for k, v in {"crash": here / "broken", **options}.items())
+
+
+def simulators(here: Path) -> list[int]:
+    """A test's worker processes and their guards."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -87,7 +92,7 @@ def simulators(mark: str) -> list[int]:
             except OSError:
                 continue
             # workers have more words than the process that only asks for the sizes
-            if b"serve.py" in words and mark.encode() in words and b"num_agents" in words:
+            if b"serve.py" in words and str(here).encode() in words and b"num_agents" in words:
                 found.append(int(entry.name))
     return found
 
@@ -122,11 +127,11 @@ def wait_for(condition, process: subprocess.Popen) -> None:
         time.sleep(0.02)
 
 
-def gone(mark: str) -> bool:
+def gone(here: Path) -> bool:
     end = time.monotonic() + 20
-    while simulators(mark) and time.monotonic() < end:
+    while simulators(here) and time.monotonic() < end:
         time.sleep(0.05)
-    return not simulators(mark)
+    return not simulators(here)
 
 
 @pytest.mark.parametrize("algo", ["mappo", "qmix"])
@@ -135,12 +140,12 @@ def test_workers_killed_during_training_cost_nothing_but_their_episodes(here, al
         SIZES if algo == "mappo" else {k: v for k, v in SIZES.items() if k not in ("chunk", "epochs")} | {"batch": 4}
     )
     words = [word for name, value in sizes.items() for word in (f"--{name}", str(value))]
-    process = start("train", algo, "meet:Meet?horizon=5,slow=0.002", *words, "--out", "run")
+    process = start("train", algo, env_of(here, slow=0.002), *words, "--out", "run")
     for least in (2, 4):
         wait_for(
             lambda least=least: sum(line["kind"] == "iteration" for line in lines_of(here / "run")) >= least, process
         )
-        workers = [pid for pid in simulators("meet:Meet") if os.getsid(pid) == pid]  # not their guards
+        workers = [pid for pid in simulators(here) if os.getsid(pid) == pid]  # not their guards
         os.kill(workers[0], signal.SIGKILL)
     out = process.communicate(timeout=WAIT)[0]
     assert process.returncode == 0, out
@@ -150,17 +155,17 @@ def test_workers_killed_during_training_cost_nothing_but_their_episodes(here, al
     assert sum(line["restarts"] for line in learned) == 2
     assert all(line["train_length"] == 5 for line in learned)
     assert lines[-1]["kind"] == "absolute"
-    assert gone("meet:Meet")
+    assert gone(here)
 
 
 def test_a_run_killed_with_its_simulators_resumes_as_if_nothing_had_happened(here):
     straight, cut = here / "straight", here / "cut"
-    grasp.train("mappo", "meet:Meet?horizon=5", out=straight, **SIZES)
-    process = start("train", "mappo", "meet:Meet?horizon=5", *options(), "--out", str(cut))
+    grasp.train("mappo", env_of(here), out=straight, **SIZES)
+    process = start("train", "mappo", env_of(here), *options(), "--out", str(cut))
     wait_for(lambda: sum(line["kind"] == "evaluation" for line in lines_of(cut)) >= 2, process)
     process.kill()
     process.communicate()
-    assert gone("meet:Meet")
+    assert gone(here)
     grasp.resume(cut)
     assert lines_of(cut) == lines_of(straight)
     a, b = (load_file(path / "seed-0" / "policy.safetensors") for path in (straight, cut))
@@ -168,18 +173,17 @@ def test_a_run_killed_with_its_simulators_resumes_as_if_nothing_had_happened(her
 
 
 def test_an_interrupt_leaves_no_simulator_and_a_run_to_resume(here):
-    process = start("train", "mappo", "meet:Meet?horizon=5,slow=0.01", *options(), "--out", "run")
+    process = start("train", "mappo", env_of(here, slow=0.01), *options(), "--out", "run")
     wait_for(lambda: len(lines_of(here / "run")) >= 2, process)
     process.send_signal(signal.SIGINT)
     out = process.communicate(timeout=60)[0]
     assert process.returncode == 130, out
-    assert gone("meet:Meet")
+    assert gone(here)
     assert (here / "run" / "seed-0" / "checkpoints").exists()
 
 
 def test_simulators_that_always_fail_end_in_a_checkpoint_and_a_sentence(here):
-    env = f"meet:Meet?horizon=5,crash={here}/broken"
-    process = start("train", "mappo", env, *options(), "--restarts", "2", "--out", "run")
+    process = start("train", "mappo", env_of(here), *options(), "--restarts", "2", "--out", "run")
     wait_for(lambda: iterations(here / "run") >= 4, process)
     (here / "broken").touch()
     out = process.communicate(timeout=WAIT)[0]
@@ -197,7 +201,7 @@ def test_simulators_that_always_fail_end_in_a_checkpoint_and_a_sentence(here):
 
 
 def test_evaluate_and_load_work_on_a_hosted_run(here):
-    grasp.train("mappo", "meet:Meet?horizon=5", out="run", **SIZES | {"steps": 160})
+    grasp.train("mappo", env_of(here), out="run", **SIZES | {"steps": 160})
     scores = grasp.evaluate("run", episodes=6)[0]
     assert scores.returned.shape == (6,)
     assert (scores.length == 5).all()
@@ -205,5 +209,5 @@ def test_evaluate_and_load_work_on_a_hosted_run(here):
     with pytest.raises(GraspError, match="is a simulator of its own"):
         grasp.play("run", out="x.gif")
     with pytest.raises(GraspError, match="cannot be mapped"):
-        grasp.train("mappo", "meet:Meet?horizon=5", out="other", parallel="vmap", **SIZES)
+        grasp.train("mappo", env_of(here), out="other", parallel="vmap", **SIZES)
     assert not Path("other").exists()
