@@ -98,7 +98,9 @@ def simulators(here: Path) -> list[int]:
 
 
 def start(*words: str) -> subprocess.Popen:
-    command = [sys.executable, "-c", "import sys; from grasp.cli import main; sys.exit(main())", *words]
+    # whoever runs the tests in the background has them ignore Ctrl-C, and everything they start
+    listening = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command = [sys.executable, "-c", f"{listening}; from grasp.cli import main; sys.exit(main())", *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
