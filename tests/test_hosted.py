@@ -95,7 +95,7 @@ def test_both_collectors_give_the_same_trajectory(opened, groups):
 @pytest.mark.parametrize("fault", ["crash", "hang", "raise", "nan", "shape", "mask", "reward", "both"])
 def test_a_failed_worker_is_replaced_and_its_episodes_are_never_in_the_batch(opened, tmp_path, fault):
     algorithm, state = learner()
-    deadline = 2.0 if fault == "hang" else 20.0
+    deadline = 5.0 if fault == "hang" else 20.0
     pool = opened(fault=fault, at=8, once=str(tmp_path / "once"), deadline=deadline)
     stage = hosted.Stage(pool, algorithm)
     stage.begin(lambda copy: 0)

@@ -62,7 +62,7 @@ def test_a_battle_in_a_worker(battle, name):
 
 @pytest.mark.parametrize("misbehaviour", ["crash=2", "hang=2", "lost=2", "empty=2"])
 def test_a_game_that_fails_is_replaced(battle, tmp_path, misbehaviour):
-    pool = battle(misbehaviour=f"{misbehaviour} once={tmp_path}/once", deadline=3.0)
+    pool = battle(misbehaviour=f"{misbehaviour} once={tmp_path}/once", deadline=5.0)
     lost = play(pool, 3)
     assert sum(map(any, lost)) == 1
     assert pool.restarts == 1

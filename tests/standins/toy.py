@@ -24,9 +24,7 @@ class Toy:
 
     def step(self, action):
         self.life += 1
-        if self.fault and self.life == self.at and not (self.once and os.path.exists(self.once)):
-            if self.once:
-                open(self.once, "w").close()
+        if self.fault and self.life == self.at and self.is_first():
             self.misbehave()
         self.time += 1
         self.total += int(action[0]) + 2 * int(action[1])
@@ -41,6 +39,15 @@ class Toy:
         if self.wrong == "both":
             return seen, paid, True, True, won
         return seen, paid, won, not won and self.time == HORIZON, won
+
+    def is_first(self):
+        """Whether no other copy has failed before, in this worker or another: only one can make the file."""
+        try:
+            if self.once:
+                os.close(os.open(self.once, os.O_CREAT | os.O_EXCL))
+            return True
+        except FileExistsError:
+            return False
 
     def seen(self):
         obs = np.array([[agent, self.time, self.total % 7, self.total % 3] for agent in range(2)], np.float32)
