@@ -20,6 +20,7 @@ from jaxtyping import Array
 
 from grasp.envs import base, skirmish
 from grasp.envs.skirmish import scripts
+from grasp.stats import wilson
 from grasp.types import Env, Key
 
 JITTERS = {"sc2": (0.5,), "smaclite": (0.0, 0.5)}
@@ -52,13 +53,6 @@ def reference(profile: str, jitter: float) -> dict[tuple[str, str], Cell]:
     }
 
 
-def wilson(share: float, number: int, z: float = 1.96) -> tuple[float, float]:
-    """The 95 % interval of a share that was counted in so many episodes."""
-    middle = (share + z**2 / (2 * number)) / (1 + z**2 / number)
-    half = z / (1 + z**2 / number) * np.sqrt(share * (1 - share) / number + z**2 / (4 * number**2))
-    return middle - half, middle + half
-
-
 def outside(script: str, jitter: float, here: Cell, there: Cell) -> list[str]:
     """What is further from the reference than we allow."""
     returned, length = abs(here.returned - there.returned), abs(here.length - there.length)
@@ -68,7 +62,7 @@ def outside(script: str, jitter: float, here: Cell, there: Cell) -> list[str]:
         most_returned, most_length = 0.5, 0.15 * there.length
     else:
         most_returned, most_length = max(1.5, 2 * there.spread / np.sqrt(there.episodes)), 0.1 * there.length
-    low, high = wilson(there.wins, there.episodes)
+    low, high = wilson(round(there.wins * there.episodes), there.episodes) or (0.0, 1.0)
     wrong = ["return"] if returned > most_returned else []
     wrong += ["length"] if length > most_length else []
     fights = jitter > 0 and script in ("nearest", "focus", "hold")

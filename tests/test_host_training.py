@@ -160,10 +160,13 @@ def test_workers_killed_during_training_cost_nothing_but_their_episodes(here, al
     assert gone(here)
 
 
-def test_a_run_killed_with_its_simulators_resumes_as_if_nothing_had_happened(here):
+@pytest.mark.parametrize("algo", ["mappo", "qmix"])
+def test_a_run_killed_with_its_simulators_resumes_as_if_nothing_had_happened(here, algo):
     straight, cut = here / "straight", here / "cut"
-    grasp.train("mappo", env_of(here), out=straight, **SIZES)
-    process = start("train", "mappo", env_of(here), *options(), "--out", str(cut))
+    whole = start("train", algo, env_of(here), *options(algo), "--out", str(straight))
+    words = whole.communicate(timeout=WAIT)[0]
+    assert whole.returncode == 0, words
+    process = start("train", algo, env_of(here), *options(algo), "--out", str(cut))
     wait_for(lambda: sum(line["kind"] == "evaluation" for line in lines_of(cut)) >= 2, process)
     process.kill()
     process.communicate()

@@ -126,9 +126,9 @@ def on_host(config: Config, host: Host, algorithm: Algorithm, log: Path | None) 
     """Simulators in worker processes, of one seed."""
     simulated = Simulated(config, host, algorithm, log)
     return Programs(
-        begin=lambda seeds: one(begin_seed(config, host, algorithm, seeds[0])),
+        begin=lambda seeds: gather([begin_seed(config, host, algorithm, seed) for seed in seeds], algorithm),
         advance=simulated.advance,
-        outline=lambda run: outline(algorithm, run),
+        outline=jax.jit(over_seeds(lambda run: outline(algorithm, run), 1)),
         score=lambda state, keys: simulated.score(state, keys, config.eval_episodes),
         score_best=lambda state, keys: simulated.score(state, keys, config.final_episodes),
         algorithm=algorithm,
@@ -143,7 +143,7 @@ class Simulated:
 
     def __init__(self, config: Config, host: Host, algorithm: Algorithm, log: Path | None):
         self.config, self.host, self.algorithm, self.log = config, host, algorithm, log
-        self.update = jax.jit(algorithm.update, donate_argnums=0)
+        self.update = jax.jit(over_seeds(algorithm.update, 1), donate_argnums=0)
         self.stage: hosted.Stage | None = None
         self.training = False
 
@@ -156,19 +156,24 @@ class Simulated:
         return self.stage
 
     def advance(self, run: RunState) -> tuple[RunState, Metrics]:
-        alone, stage = jax.tree.map(lambda x: x[0], run), self.opened()
-        collect_key, update_key = jax.random.split(jax.random.fold_in(alone.key, alone.iteration))
+        stage = self.opened()
+        collect_key, update_key = jax.random.split(jax.random.fold_in(run.key[0], run.iteration[0]))
         if not self.training:
             seeds_key = jax.random.fold_in(collect_key, LARGEST)
             stage.begin(hosted.episode_seeds(seeds_key, self.config.hyper.num_envs))
             self.training = True
-        trajectory, played = hosted.collect(stage, alone.state, collect_key, self.config.hyper.rollout)
-        state, learned = self.update(alone.state, trajectory, update_key)
-        return one(RunState(state, (), alone.key, alone.iteration + 1)), one(played | learned)
+        trajectory, played = hosted.collect(stage, self.alone(run.state), collect_key, self.config.hyper.rollout)
+        state, learned = self.update(run.state, one(trajectory), update_key[None])
+        return RunState(state, (), run.key, run.iteration + 1), one(played) | learned
 
     def score(self, state: PyTree, keys: Shaped[Array, " 1"], episodes: int) -> Scores:
         self.training = False
-        return one(hosted.evaluate(self.opened(), jax.tree.map(lambda x: x[0], state), keys[0], episodes))
+        return one(hosted.evaluate(self.opened(), self.alone(state), keys[0], episodes))
+
+    def alone(self, state: PyTree) -> PyTree:
+        """The state without its seed axis, to act with: without its replay too, which acting does not read and which
+        would be copied."""
+        return jax.tree.map(lambda x: x[0], state._replace(replay=()) if self.algorithm.replays else state)
 
     def close(self) -> None:
         if self.stage is not None:

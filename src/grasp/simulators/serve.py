@@ -117,8 +117,9 @@ def main(words: list[str]) -> None:
     source, task, options = words[:3]
     if len(words) == 3:
         simulator = make(source, task, options)
-        print(json.dumps(describe(simulator)))
+        sizes = json.dumps(describe(simulator))
         simulator.close()
+        print(sizes)  # the last line: closing may print too
         return
     commands, answers, memory, place, number = map(int, words[3:8])
     sizes = json.loads(words[8])
