@@ -113,8 +113,8 @@ def test_an_episode_has_a_moment_more_than_steps_and_ends_where_it_ended():
     (episode,) = film.record(env, doing([1, 2]), (), jax.random.key(0))
     assert [tuple(scene.action) for scene in episode.scenes] == [(-1, -1), (1, 2)]
     np.testing.assert_array_equal(episode.reward, [6.0])
-    before, after = (frame.picture for frame in film.frames(env, [episode]))
-    assert [frame.milliseconds for frame in film.frames(env, [episode])] == [film.STEP_MS, film.LAST_MS]
+    before, after = (frame.picture for frame in film.frames(env.spec, [episode]))
+    assert [frame.milliseconds for frame in film.frames(env.spec, [episode])] == [film.STEP_MS, film.LAST_MS]
     framed = np.any(np.asarray(before) != np.asarray(after), axis=-1)[draw.HEADER :]
     rows, columns = np.nonzero(framed)
     cell = draw.SIZE / 5
@@ -139,10 +139,10 @@ def test_a_battle_s_film_is_the_battle():
     assert bool(after.terminated), "the film ends with the battle"
     assert not episode.won
     assert sum(episode.reward) == pytest.approx(total)
-    assert film._captions(env, episode)[-1].endswith("LOST")
-    assert film._captions(env, episode._replace(won=True))[-1].endswith("WON")
-    assert film._captions(env, episode._replace(truncated=True))[-1].endswith("TIME IS UP")
-    assert "step 0 of" in film._captions(env, episode)[0]
+    assert film._captions(env.spec, episode)[-1].endswith("LOST")
+    assert film._captions(env.spec, episode._replace(won=True))[-1].endswith("WON")
+    assert film._captions(env.spec, episode._replace(truncated=True))[-1].endswith("TIME IS UP")
+    assert "step 0 of" in film._captions(env.spec, episode)[0]
 
 
 def test_skirmish_shows_who_aims_at_whom():
@@ -248,3 +248,34 @@ def test_an_environment_that_says_not_how_to_draw_it_is_refused():
     env = base.make("matrix/climbing")
     with pytest.raises(GraspError, match="matrix/climbing cannot be drawn"):
         film.record(Env(*env[:3]), doing([0, 0]), (), jax.random.key(0))
+
+
+def test_lines_on_the_ground_are_drawn_below_the_bodies_and_widen_the_view():
+    lines = np.array([[[-10.0, 3.0], [20.0, 3.0]], [[0.0, 0.0], [10.0, 0.0]]], np.float32)
+    scene = bodies(lines=lines)
+    (picture,) = draw.pictures([scene], [""])
+    for point in ((-9.0, 3.0), (2.5, 0.0)):
+        assert not near(at(picture, scene, point), PAPER)
+        assert near(at(picture, scene, (point[0], point[1] + 1)), PAPER)
+    assert near(at(picture, scene, (5.0, 0.0)), colour(draw.GROUPS[1])), "bodies stand on the lines"
+
+
+def test_football_is_drawn_in_metres_with_our_goal_to_the_left_and_the_engine_s_down_as_down():
+    from grasp.envs import football
+
+    state = np.zeros(116, np.float32)
+    state[:88] = -1
+    state[0:4] = [-1.0, 0.0, 0.5, 0.42]
+    state[44:46] = [1.0, -0.42]
+    state[88:91] = [0.25, 0.1, 2.0]
+    state[football.adapter.ACTIVE + 1] = 1
+    shown = football.scene(state)
+    there = np.nonzero(shown.shown)[0].tolist()
+    assert there == [0, 1, 11, 22]
+    expected = [[-54.4, 0.0], [27.2, -35.112], [54.4, 35.112], [13.6, -8.36]]
+    np.testing.assert_allclose(np.asarray(shown.position)[there], expected, atol=1e-3)
+    assert [int(shown.group[k]) for k in there] == [0, 0, 1, 2]
+    assert shown.health is not None
+    assert [float(shown.health[k]) for k in there] == [0.0, 1.0, 1.0, 1.0], "only the agents' players are full"
+    assert shown.lines is not None
+    np.testing.assert_allclose(np.abs(shown.lines).max((0, 1)), [56.4, 35.112], atol=1e-3)

@@ -14,7 +14,7 @@ import pytest
 from grasp import algos, hosted, rollout
 from grasp.config import configure
 from grasp.envs.host import Pool, SimulatorFault, ask
-from grasp.types import Env, EnvSpec, GraspError, Observation, Step
+from grasp.types import Bodies, Env, EnvSpec, GraspError, Observation, Step
 
 TOY = Path(__file__).parent / "standins" / "toy.py"
 
@@ -169,6 +169,38 @@ def test_evaluation_equals_the_devices(opened):
     algorithm, state = learner()
     found = hosted.evaluate(hosted.Stage(opened(), algorithm), state, jax.random.key(0), 6)
     assert_same(found, evaluate(twin(), algorithm, state, jax.random.key(0), 6))
+
+
+def dot(state):
+    return Bodies(state[None, :2], np.ones(1, np.float32), np.zeros(1, int), np.ones(1, bool))
+
+
+def test_a_film_shows_every_moment_of_its_episodes_and_none_of_a_lost_one(opened, tmp_path):
+    algorithm, state = learner()
+    crash = {"fault": "crash", "at": 7, "once": str(tmp_path / "once")}
+    films = []
+    for options in ({}, crash):
+        pool = opened(num_envs=1, workers=1, seeded=True, **options)
+        pool.host = pool.host._replace(scene=dot)
+        films.append(hosted.record(hosted.Stage(pool, algorithm), state, jax.random.key(5), 4))
+    assert (tmp_path / "once").exists()
+    assert_same([e._replace(scenes=[s.position for s in e.scenes]) for e in films[0]],
+                [e._replace(scenes=[s.position for s in e.scenes]) for e in films[1]])  # fmt: skip
+    scores = hosted.evaluate(
+        hosted.Stage(opened(num_envs=1, workers=1, seeded=True), algorithm), state, jax.random.key(5), 4
+    )
+    for episode, returned, length, won in zip(films[0], *scores, strict=True):
+        assert float(episode.reward.sum()) == returned
+        assert len(episode.reward) == length == len(episode.scenes) - 1
+        assert episode.won == won != episode.truncated
+        assert [float(scene.position[0, 0]) for scene in episode.scenes] == list(range(length + 1)), "time as it was"
+    assert len({len(episode.scenes) for episode in films[0]}) > 1
+
+
+def test_a_simulator_that_does_not_say_how_to_draw_it_is_not_filmed(opened):
+    algorithm, state = learner()
+    with pytest.raises(GraspError, match="host/toy cannot be drawn"):
+        hosted.record(hosted.Stage(opened(num_envs=1, workers=1), algorithm), state, jax.random.key(5), 1)
 
 
 def test_seeds_of_a_copy_depend_on_nothing_but_the_key_and_its_number():

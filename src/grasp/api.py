@@ -14,6 +14,7 @@ from rich.console import Console
 from grasp import algos, comparison, film, hosted, programs, records, runs, tables
 from grasp.config import LARGEST, Config, configure
 from grasp.envs import base as envs
+from grasp.envs.host import Pool
 from grasp.evaluation import Scores
 from grasp.evaluation import evaluate as score
 from grasp.launch.local import launch, resolved
@@ -141,9 +142,16 @@ def play(
         raise GraspError(f"episodes must lie between 1 and {MOST_FILMED}, not {episodes}")
     run = runs.find(path)
     seed = chosen_seed(run, seed)
-    env, algorithm = envs.compiled(run.config.env), build(run.config)[1]
-    played = film.record(env, algorithm, load_state(run, seed, algorithm, checkpoint), afterwards(seed), episodes)
-    film.save(film.frames(env, played), out)
+    env, algorithm = build(run.config)
+    if env.scene is None:
+        raise film.not_drawn(env.spec)
+    state = load_state(run, seed, algorithm, checkpoint)
+    if isinstance(env, Env):
+        played = film.record(env, algorithm, state, afterwards(seed), episodes)
+    else:
+        with closing(Pool(env, 1, 1, run.config.deadline, run.config.restarts)) as pool:
+            played = hosted.record(hosted.Stage(pool, algorithm), state, afterwards(seed), episodes)
+    film.save(film.frames(env.spec, played), out)
     return played
 
 

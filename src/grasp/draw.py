@@ -16,7 +16,7 @@ from grasp.types import Bodies, GraspError, Table
 SIZE, HEADER = 480, 28
 FINER = 2
 """Everything is drawn so many times larger and then shrunk: that is what smooths edges."""
-INK, FAINT, PAPER, GRASS = "#333333", "#DDDDDD", "#FFFFFF", "#F4F4F0"
+INK, PAINT, FAINT, PAPER, GRASS = "#333333", "#C4C4BC", "#DDDDDD", "#FFFFFF", "#F4F4F0"
 # Okabe and Ito's colours: agents, enemies, things.
 GROUPS = ("#0072B2", "#D55E00", "#8C8C8C")
 DRAWN = (1, 0, 2)
@@ -45,7 +45,10 @@ class Window(NamedTuple):
 
 def window(scenes: list[Bodies]) -> Window:
     """The smallest that holds everything shown, in all of the moments: a camera that does not move."""
-    where = np.concatenate([np.asarray(scene.position)[np.asarray(scene.shown)] for scene in scenes])
+    where = np.concatenate(
+        [np.asarray(scene.position)[np.asarray(scene.shown)] for scene in scenes]
+        + [np.asarray(scene.lines).reshape(-1, 2) for scene in scenes if scene.lines is not None]
+    )
     margin = MARGIN * max(float(scene.radius.max()) for scene in scenes)
     low, high = where.min(0) - margin, where.max(0) + margin
     (width, height), middle = high - low, (low + high) / 2
@@ -79,8 +82,10 @@ def canvas(header: str, height: int) -> tuple[Image.Image, ImageDraw.ImageDraw]:
 
 
 def draw_bodies(scene: Bodies, view: Window, header: str) -> Image.Image:
-    """Who aims at whom, then the bodies: agents over enemies, and things over both, which are small and stand still."""
+    """The ground, who aims at whom, then the bodies: agents over enemies, and things, which are small, over both."""
     large, pen = canvas(header, view.height)
+    for line in () if scene.lines is None else scene.lines:
+        pen.line([view.place(end) for end in line], fill=PAINT, width=2)
     order = [k for k in np.argsort(np.array(DRAWN)[np.asarray(scene.group)], kind="stable") if scene.shown[k]]
     if scene.target is not None:
         for k in order:

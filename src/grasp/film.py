@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from PIL import Image
 
 from grasp import draw
-from grasp.types import Algorithm, Env, GraspError, Key, PyTree
+from grasp.types import Algorithm, Env, EnvSpec, GraspError, Key, PyTree
 
 STEP_MS, LAST_MS = 120, 1600
 """How long a moment is shown, and the last one."""
@@ -43,9 +43,9 @@ class _Moments(NamedTuple):
 
 def record(env: Env, algorithm: Algorithm, state: PyTree, key: Key, episodes: int = 1) -> list[Episode]:
     """Greedy episodes. Each is played to the limit in one program and cut where it ended."""
+    if env.scene is None:
+        raise not_drawn(env.spec)
     scene = env.scene
-    if scene is None:
-        raise GraspError(f"{env.spec.name} cannot be drawn: give its Env a `scene` (see grasp.types.Bodies)")
 
     def step(carry: Any, step_key: Key) -> tuple[Any, _Moments]:
         env_state, observation, memory = carry
@@ -65,6 +65,10 @@ def record(env: Env, algorithm: Algorithm, state: PyTree, key: Key, episodes: in
     return [_cut(*jax.device_get(play(episode_key))) for episode_key in jax.random.split(key, episodes)]
 
 
+def not_drawn(spec: EnvSpec) -> GraspError:
+    return GraspError(f"{spec.name} cannot be drawn: give its environment a `scene` (see grasp.types.Bodies)")
+
+
 def _cut(first: PyTree, moments: _Moments) -> Episode:
     length = int(np.argmax(moments.terminated | moments.truncated)) + 1
     later = [jax.tree.map(lambda v, t=t: v[t], moments.scene) for t in range(length)]
@@ -72,20 +76,20 @@ def _cut(first: PyTree, moments: _Moments) -> Episode:
     return Episode([first, *later], reward, bool(moments.won[end]), bool(moments.truncated[end]))
 
 
-def frames(env: Env, episodes: list[Episode]) -> list[Frame]:
+def frames(spec: EnvSpec, episodes: list[Episode]) -> list[Frame]:
     """One episode after another, seen by one camera."""
     scenes = [scene for episode in episodes for scene in episode.scenes]
-    captions = [caption for episode in episodes for caption in _captions(env, episode)]
+    captions = [caption for episode in episodes for caption in _captions(spec, episode)]
     pictures = draw.pictures(scenes, captions)
     lasting = [ms for e in episodes for ms in [STEP_MS] * (len(e.scenes) - 1) + [LAST_MS]]
     return [Frame(*pair) for pair in zip(pictures, lasting, strict=True)]
 
 
-def _captions(env: Env, episode: Episode) -> list[str]:
+def _captions(spec: EnvSpec, episode: Episode) -> list[str]:
     total = np.concatenate([[0.0], np.cumsum(episode.reward)])
     steps = len(episode.reward)
-    lines = [f"{env.spec.name}    step {t} of {steps}    return {total[t]:.2f}" for t in range(steps + 1)]
-    if env.spec.has_wins:
+    lines = [f"{spec.name}    step {t} of {steps}    return {total[t]:.2f}" for t in range(steps + 1)]
+    if spec.has_wins:
         lines[-1] += "    " + ("WON" if episode.won else "TIME IS UP" if episode.truncated else "LOST")
     return lines
 

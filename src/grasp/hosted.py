@@ -15,6 +15,7 @@ from jaxtyping import Array
 
 from grasp.envs.host import Copies, Pool
 from grasp.evaluation import Scores
+from grasp.film import Episode, not_drawn
 from grasp.rollout import Outcome, cleared, finished, where
 from grasp.types import Algorithm, Decision, Key, Metrics, Observation, PyTree, Trajectory
 
@@ -227,6 +228,35 @@ def evaluate(stage: Stage, state: PyTree, key: Key, episodes: int, greedy: bool 
                 stage.decide(place, active, state, jax.random.fold_in(key, tick * len(stage.groups) + place), greedy)
         tick += 1
     return scores
+
+
+def record(stage: Stage, state: PyTree, key: Key, episodes: int) -> list[Episode]:
+    """Greedy episodes of the one copy of this stage and what it showed, as `grasp.film.record`. A lost one is played
+    again."""
+    pool = stage.pool
+    if pool.host.scene is None:
+        raise not_drawn(pool.host.spec)
+    (group,) = stage.groups
+    seeds = generator(key).integers(LARGEST_SEED, size=episodes)
+    played: list[Episode] = []
+    stage.begin(lambda copy: int(seeds[len(played)]))
+    states, rewards, tick = [pool.records["state"][0].copy()], [], 0
+    while len(played) < episodes:
+        stage.decide(0, group, state, jax.random.fold_in(key, tick), True)
+        tick += 1
+        moved, lost = stage.arrived(0)
+        said: Any = pool.records[0].copy()
+        ended = len(moved) > 0 and bool(said["terminated"] | said["truncated"])
+        if len(moved):
+            states.append(said["state"])
+            rewards.append(said["reward"])
+        if ended:
+            scenes = [pool.host.scene(row) for row in states]
+            played.append(Episode(scenes, np.array(rewards), bool(said["won"]), bool(said["truncated"])))
+        if len(lost) or (ended and len(played) < episodes):
+            stage.renew(0, group)
+            states, rewards = [pool.records["state"][0].copy()], []
+    return played
 
 
 def generator(key: Key) -> np.random.Generator:

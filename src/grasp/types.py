@@ -93,6 +93,8 @@ class Bodies(NamedTuple):
     """Whom each aims at, -1 for nobody."""
     mark: Int[Array | np.ndarray, " K"] | None = None
     """The letter written on each, by its code; 0 for none."""
+    lines: Float[Array | np.ndarray, "L 2 2"] | None = None
+    """What is painted on the ground, from point to point."""
 
 
 class Table(NamedTuple):
@@ -121,6 +123,8 @@ class Host(NamedTuple):
     spec: EnvSpec
     command: tuple[str, ...]
     """What starts a worker: the interpreter, `grasp/simulators/serve.py`, the adapter, the task and its options."""
+    scene: Callable[[Float[np.ndarray, "*s"]], Bodies] | None = None
+    """state -> what a picture of it shows; None where its state does not tell"""
 
 
 class Decision(NamedTuple):
