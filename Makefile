@@ -85,10 +85,12 @@ football: .venv-football/ready
 test-football: setup football
 	GRASP_FOOTBALL_PYTHON=$(CURDIR)/.venv-football/bin/python $(BIN)/python -m pytest tests/football
 
-# The fast tests on the other interpreter, with the jax it resolves; nothing to do where there is none.
+# On the other interpreter, with the jax it resolves: the fast tests of all that is not one algorithm's or one simulator's
+# own arithmetic (training, resuming and every environment's contract are among them). Nothing to do where there is none.
 test-other:
 ifneq ($(OTHER),)
-	$(MAKE) test-fast VENV=.venv-3.12 PYTHON=$(OTHER)
+	$(MAKE) setup VENV=.venv-3.12 PYTHON=$(OTHER)
+	.venv-3.12/bin/python -m pytest -n 2 --dist loadgroup -m 'not slow and not learning' --ignore tests/algos --ignore-glob '*skirmish*'
 endif
 
 lint: setup
