@@ -18,11 +18,13 @@
 - `consensus(grads, operator="nash_normalised", key=key)` is the same with another operator of `OPERATORS`, or with
   your own: `operator="package.module:function"`, a function `(G, key) -> w`.
 - `diagnose(info.gram, info.weights, info.scale)` says who is in conflict with whom.
+- `crossfit(fold_grads)` is the consensus of noisy gradients, from several independent estimates of each.
 - `realign()` and `realign_off_policy()` put u into an optax chain.
 - `solve(G)` is the quadratic program alone.
 """
 
 from grasp.consensus.api import Info, consensus, min_norm
+from grasp.consensus.folds import Crossfitted, Folded, crossfit, crossfit_gram
 from grasp.consensus.gram import combine, diagnose, gram, rescale
 from grasp.consensus.realign import off_policy_factors, realign, realign_off_policy
 from grasp.consensus.solver import Solution, Status, solve
@@ -32,12 +34,16 @@ __all__ = [
     "CONDITIONS",
     "OPERATORS",
     "Conditions",
+    "Crossfitted",
+    "Folded",
     "Info",
     "Solution",
     "Status",
     "Weighting",
     "combine",
     "consensus",
+    "crossfit",
+    "crossfit_gram",
     "diagnose",
     "gram",
     "min_norm",
