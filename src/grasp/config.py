@@ -146,6 +146,7 @@ def validate(config: Config) -> None:
             _require(holds(value), f"{f.name} must {words}, not {value}")
     _require(config.seed + config.seeds <= LARGEST, f"seed {config.seed} and {config.seeds} seeds exceed {LARGEST:,}")
     _validate_decay(h, config.steps)
+    _validate_consensus(h)
     if isinstance(h, Mappo):
         _validate_batch(h)
     else:
@@ -180,6 +181,28 @@ def _validate_decay(h: Hyper, steps: int) -> None:
         f"decay {h.decay} ends before steps {steps} and nothing would be learned after it; train with a decay of at "
         f"least {steps}",
     )
+
+
+def _validate_consensus(h: Hyper) -> None:
+    """What only means something beside something else."""
+    chosen = {"gram": h.gram, "control": h.control} | ({"trust": h.trust} if isinstance(h, Mappo) else {})
+    for name in [n for n, value in chosen.items() if value not in ("batch", "none", "clip", "kl_stop")]:
+        _require(h.operator != "none", f"{name} {chosen[name]} needs a consensus; add operator min_norm")
+    parted = h.num_envs if isinstance(h, Mappo) else h.batch
+    _require(
+        h.gram != "crossfit" or parted % h.folds == 0,
+        f"folds {h.folds} does not divide {'num_envs' if isinstance(h, Mappo) else 'batch'} {parted}",
+    )
+    if isinstance(h, Mappo):
+        _require(
+            h.gram != "crossfit" or h.refresh != "minibatch",
+            "gram crossfit folds whole environments, which refresh minibatch tears apart; use refresh epoch",
+        )
+        _require(
+            h.gram != "representation" or (h.sharing, h.scope) == ("hybrid", "heads"),
+            "gram representation compares heads over common features; use sharing hybrid and scope heads",
+        )
+        _require(h.gram != "inputs" or h.sharing == "shared", "gram inputs is for one shared actor; use sharing shared")
 
 
 def _validate_replay(h: Qmix) -> None:

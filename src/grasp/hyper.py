@@ -10,6 +10,7 @@ from typing import Any, Literal
 Bound = tuple[Callable[[Any], bool], str]
 """What holds of a right value, and the words for it."""
 COUNT: Bound = (lambda x: x >= 1, "be at least 1")
+SEVERAL: Bound = (lambda x: x >= 2, "be at least 2")
 POSITIVE: Bound = (lambda x: x > 0, "be positive")
 NOT_NEGATIVE: Bound = (lambda x: x >= 0, "not be negative")
 UNIT: Bound = (lambda x: 0 <= x <= 1, "lie between 0 and 1")
@@ -58,6 +59,20 @@ class Mappo:
     refresh: Literal["iteration", "epoch", "minibatch", "first"] = option(
         "iteration", "when the consensus is computed anew; first: once, and only the first step uses it"
     )
+    gram: Literal["batch", "crossfit", "representation", "inputs"] = option(
+        "batch", "what the agents' Gram matrix is made of: their gradients over the batch, the products of different "
+        "folds of it, gradients of heads over unit features, or gradients of the inputs (the paper's Listing 1)"
+    )  # fmt: skip
+    folds: int = option(4, "groups of environments whose gradients are multiplied with each other (crossfit)", SEVERAL)
+    control: Literal["none", "placebo", "permuted", "step_size"] = option(
+        "none", "instead of the consensus: a random direction of its length, the weights of other agents, or only the "
+        "length that it gives to a step"
+    )  # fmt: skip
+    trust: Literal["clip", "kl_stop", "trcco"] = option(
+        "clip", "how far a policy may move: PPO's clip; the clip, and no further step once the divergence exceeds kl; "
+        "or along the consensus alone, up to a divergence of kl"
+    )  # fmt: skip
+    kl: float = option(0.02, "the divergence that kl_stop and trcco allow in an iteration", POSITIVE)
 
 
 @dataclass(frozen=True)
@@ -68,6 +83,10 @@ class Happo(Mappo):
     denominator: Literal["agent"] = option("agent", "losses are averaged over each agent's own live steps")
     scope: Literal["both"] = option("both", "the consensus covers the whole actor")
     refresh: Literal["iteration"] = option("iteration", "the consensus is computed once, before the first turn")
+    gram: Literal["batch", "crossfit"] = option(
+        "batch", "what the agents' Gram matrix is made of: their gradients, or the products of different folds of them"
+    )
+    trust: Literal["clip"] = option("clip", "how far a policy may move: PPO's clip")
 
 
 @dataclass(frozen=True)
@@ -103,6 +122,14 @@ class Qmix:
     gamma_on: Literal["gradient", "update"] = option(
         "gradient", "whether the factors Gamma_i multiply the gradient, or what the optimiser makes of it"
     )
+    gram: Literal["batch", "crossfit"] = option(
+        "batch", "what the agents' Gram matrix is made of: their gradients, or the products of different folds of them"
+    )
+    folds: int = option(4, "groups of episodes whose gradients are multiplied with each other (crossfit)", SEVERAL)
+    control: Literal["none", "placebo", "permuted", "step_size"] = option(
+        "none", "instead of the consensus: a random direction of its length, the weights of other agents, or only the "
+        "length that it gives to a step"
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import pytest
 from grasp import actor as actors
 from grasp import replay, rollout
 from grasp.actor import Actor
-from grasp.algos import qmix, realign
+from grasp.algos import exploration, qmix, realign
 from grasp.envs import base as envs
 from grasp.hyper import Qmix
 from grasp.replay import Episodes, Replay
@@ -741,7 +741,7 @@ def test_agents_in_another_order_learn_the_same(sharing):
 
 def test_epsilon_falls_in_a_line_over_environment_steps_and_stays():
     hyper = replace(SMALL, epsilon=0.2, anneal=1000)
-    found = [float(qmix.exploration(hyper, jnp.asarray(steps))) for steps in (0, 250, 500, 1000, 1001, 10**9)]
+    found = [float(exploration.share(hyper, jnp.asarray(steps))) for steps in (0, 250, 500, 1000, 1001, 10**9)]
     np.testing.assert_allclose(found, [1.0, 0.8, 0.6, 0.2, 0.2, 0.2], rtol=1e-6)
 
 

@@ -99,6 +99,13 @@ def tiled(batch: Batch, chunks: Int[Array, " C"]) -> Batch:
     return Batch(steps, jax.tree.map(lambda m: m[tile], batch.start))
 
 
+def folded(batch: Batch, num_envs: int, folds: int) -> Batch:
+    """The whole batch as tiles of K folds, every environment in one of them: two leading axes on every leaf."""
+    chunks = jnp.arange(batch.steps.first.shape[1]).reshape(-1, num_envs)  # in the order of `cut`
+    parts = [tiled(batch, chunks[:, fold::folds].reshape(-1)) for fold in range(folds)]
+    return jax.tree.map(lambda *x: jnp.stack(x), *parts)
+
+
 def tile_size(number: int, num_agents: int, rows: int) -> int:
     """How many of `number` sequences a tile takes: the largest divisor that keeps it within `rows`."""
     limit = max(1, rows // num_agents)

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from grasp import actor as actors
 from grasp import autoencoder, nets, perception, replay
-from grasp.algos import qmix, realign
+from grasp.algos import exploration, qmix, realign
 from grasp.algos.ascent import ascend
 from grasp.algos.qmix import State
 from grasp.hyper import Ma2e
@@ -102,7 +102,8 @@ def decide(hyper: Ma2e, state: State, memory: Memory, observation: Observation, 
     seen = perception.perceive(state.senses, hyper.mode, window)
     hidden = actors.step(state.agent.backbone, hyper.sharing, memory.agent, seen)
     q = actors.logits(state.agent.head, hyper.sharing, hidden)
-    action = qmix.choose(q, observation.avail, None if greedy else qmix.exploration(hyper, state.env_steps), key)
+    epsilon = None if greedy else exploration.share(hyper, state.env_steps)
+    action = exploration.choose(q, observation.avail, epsilon, key)
     num_actions = q.shape[-1]
     window = perception.passed(window, action / num_actions)
     return Decision(action, Memory(hidden, jax.nn.one_hot(action, num_actions), window), ())

@@ -9,19 +9,22 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from grasp import actor as actors
 from grasp import normalise
 from grasp.actor import Actor
 from grasp.algos import batch as batches
-from grasp.algos import onpolicy, ppo, realign
+from grasp.algos import onpolicy, ppo, realign, trust
 from grasp.algos.ascent import ascend
 from grasp.algos.batch import Batch
 from grasp.algos.onpolicy import Optimisers, State
 from grasp.algos.realign import Consensus
 from grasp.hyper import Mappo
 from grasp.types import Algorithm, EnvSpec, Key, Metrics, PyTree, Trajectory
+
+Carry = tuple[State, Consensus | None, Bool[Array, ""]]
+"""From step to step of an iteration; whether the actor has been halted."""
 
 
 def make(hyper: Mappo, spec: EnvSpec) -> Algorithm:
@@ -57,10 +60,11 @@ def learn(
     consensus_key, shuffle_key = jax.random.split(key)
     batch = prepare(hyper, state, trajectory)
     whole = batches.tiled(batch, jnp.arange(batch.steps.first.shape[1]))
+    basis = batches.folded(batch, hyper.num_envs, hyper.folds) if hyper.gram == "crossfit" else whole
     schedule = onpolicy.shuffled(hyper, batch.steps.first.shape[1], shuffle_key)
 
-    def step(carry: tuple[State, Consensus | None], chunks_at: tuple[Array, Array]):
-        state, consensus = carry
+    def step(carry: Carry, chunks_at: tuple[Array, Array]) -> tuple[Carry, Metrics]:
+        state, consensus, halted = carry
         index, chunks = chunks_at
         tiles = whole if hyper.minibatches == 1 else batches.tiled(batch, chunks)  # Alg. 1 l. 18
         if hyper.value_norm:
@@ -68,9 +72,11 @@ def learn(
         share = ppo.agent_share(hyper, tiles.steps.alive)
         policy, (critic_gradient, value_stats) = gradients(hyper, state, tiles, share)
         gradient = ppo.shared_mean(hyper, policy.actor, share.shape[0])
-        if consensus is not None:
+        if hyper.trust == "trcco":
+            gradient = trust.outside(hyper, gradient)
+        elif consensus is not None:
             fresh = partial(
-                perceive, hyper, state.actor, policy, tiles, whole, jax.random.fold_in(consensus_key, index)
+                perceive, hyper, state.actor, policy, tiles, basis, jax.random.fold_in(consensus_key, index)
             )
             consensus = jax.lax.cond(realign.is_due(hyper, index), fresh, lambda: consensus)
             beta = jnp.where(index > 0, 0.0, hyper.weight) if hyper.refresh == "first" else hyper.weight
@@ -78,14 +84,25 @@ def learn(
         critic, critic_opt, critic_stats = ascend(
             optimisers.critic, state.critic, state.critic_opt, critic_gradient
         )  # Alg. 1 l. 21
-        actor, actor_opt, actor_stats = ascend(optimisers.actor, state.actor, state.actor_opt, gradient)  # Alg. 1 l. 26
-        state = state._replace(actor=actor, critic=critic, actor_opt=actor_opt, critic_opt=critic_opt)
+        *actor, actor_stats = ascend(optimisers.actor, state.actor, state.actor_opt, gradient)  # Alg. 1 l. 26
+        if hyper.trust == "kl_stop":
+            halted |= policy.stats["approx_kl"] > hyper.kl
+            actor = jax.tree.map(partial(jnp.where, halted), [state.actor, state.actor_opt], actor)
+            actor_stats |= {"halted": halted.astype(jnp.float32)}
+        state = state._replace(actor=actor[0], critic=critic, actor_opt=actor[1], critic_opt=critic_opt)
         critic_stats = {f"critic_{name}": value for name, value in critic_stats.items()}
-        return (state, consensus), policy.stats | value_stats | actor_stats | critic_stats
+        return (state, consensus, halted), policy.stats | value_stats | actor_stats | critic_stats
 
     consensus = None if hyper.operator == "none" else no_consensus(hyper, state.actor, whole, consensus_key)
-    (state, consensus), stats = jax.lax.scan(step, (state, consensus), (jnp.arange(len(schedule)), schedule))
-    return state, onpolicy.summary(stats) | ({} if consensus is None else consensus.diagnostics)
+    moved: Metrics = {}
+    if hyper.trust == "trcco":
+        consensus = perceive(hyper, state.actor, None, whole, basis, consensus_key)
+        share = ppo.agent_share(hyper, whole.steps.alive)
+        actor, moved = trust.constrained(hyper, state.actor, consensus.u, whole, share)
+        state = state._replace(actor=actor)
+    start = state, consensus, jnp.array(False)
+    (state, consensus, _), stats = jax.lax.scan(step, start, (jnp.arange(len(schedule)), schedule))
+    return state, onpolicy.summary(stats) | moved | ({} if consensus is None else consensus.diagnostics)
 
 
 def gradients(
@@ -101,23 +118,38 @@ def gradients(
     return batches.accumulate(one, tiles)
 
 
-def perceive(hyper: Mappo, actor: Actor, policy: ppo.PolicyGradient, tiles: Batch, whole: Batch, key: Key) -> Consensus:
+def perceive(
+    hyper: Mappo, actor: Actor, policy: ppo.PolicyGradient | None, tiles: Batch, basis: Batch, key: Key
+) -> Consensus:
     """Phase 2: every agent's own gradient (Alg. 1 l. 9–11), and the direction they agree on.
 
     With one minibatch the first step's surrogate gradient, at θ_old, where all ratios are 1, is g_i itself: the heads'
     consensus then costs no pass of its own.
     """
-    data = tiles if hyper.refresh == "minibatch" else whole
     parts = tuple(part for group in realign.groups(hyper) for part in group)
-    if parts == ("head",) and data is tiles:
-        return realign.solve(hyper, actor, {"head": policy.surrogate_head}, key)
+    if hyper.gram == "crossfit":
+        return realign.solve(hyper, actor, ppo.fold_gradients(hyper, actor, parts, basis), key)
+    data = tiles if hyper.refresh == "minibatch" else basis
     share = ppo.agent_share(hyper, data.steps.alive)
-    return realign.solve(hyper, actor, ppo.agent_gradients(hyper, actor, parts, data, share), key)
+    if policy is not None and parts == ("head",) and data is tiles:
+        gradients = {"head": policy.surrogate_head}
+    else:
+        gradients = ppo.agent_gradients(hyper, actor, parts, data, share)
+    return realign.solve(hyper, actor, gradients, key, likeness(hyper, actor, data, share))
+
+
+def likeness(hyper: Mappo, actor: Actor, data: Batch, share: Float[Array, " N"]) -> PyTree:
+    """What weighs the agents where their gradients do not."""
+    if hyper.gram == "representation":
+        return ppo.unit_feature_gradients(hyper, actor, data, share)
+    return ppo.input_gradients(hyper, actor, data, share) if hyper.gram == "inputs" else None
 
 
 def no_consensus(hyper: Mappo, actor: Actor, whole: Batch, key: Key) -> Consensus:
     """What the scan carries before its first step: zeros of the right shapes."""
     num_agents = whole.steps.alive.shape[-1]
     every = {name: part if own else actors.copies(part, num_agents) for name, part, own in realign.named(hyper, actor)}
+    if hyper.gram == "crossfit":
+        every = actors.copies(every, hyper.folds)
     shapes = jax.eval_shape(lambda: realign.solve(hyper, actor, every, key))
     return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)

@@ -100,6 +100,47 @@ def agent_gradients(
     return accumulate(lambda tile: jax.grad(objective)(chosen, tile), tiles)
 
 
+def fold_gradients(hyper: Mappo, actor: Actor, parts: tuple[str, ...], folds: Batch) -> dict[str, PyTree]:
+    """`agent_gradients` of every fold (`grasp.algos.batch.folded`), each a mean over its own steps: [K, N, ...]."""
+
+    def one(tiles: Batch) -> dict[str, PyTree]:
+        return agent_gradients(hyper, actor, parts, tiles, agent_share(hyper, tiles.steps.alive))
+
+    return jax.lax.map(one, folds)
+
+
+def unit_feature_gradients(
+    hyper: Mappo, actor: Actor, tiles: Batch, share: Float[Array, " N"]
+) -> Float[Array, "N H a"]:
+    """What the heads' gradients would be if every step's features had length 1: products of two agents' are then sums
+    over pairs of steps of (cosine of features) × (product of logit gradients), each bounded (ALGORITHMS 13.2)."""
+
+    def one(tile: Batch) -> Float[Array, "N H a"]:
+        steps = tile.steps
+        memory = actors.features(actor.backbone, hyper.sharing, tile.start.actor, steps.obs, steps.first)
+        slope = jax.grad(surrogate_sum, has_aux=True)
+        d_logits, _ = slope(actors.logits(actor.head, hyper.sharing, memory), steps, share, hyper.clip)
+        features = jax.nn.relu(memory)
+        length = jnp.linalg.norm(features, axis=-1, keepdims=True)
+        return jnp.einsum("lcnh,lcna->nha", features / jnp.where(length > 0, length, 1.0), d_logits)
+
+    return accumulate(one, tiles)
+
+
+def input_gradients(hyper: Mappo, actor: Actor, tiles: Batch, share: Float[Array, " N"]) -> Float[Array, "N K L C o"]:
+    """Every agent's gradient of the surrogate with respect to what it saw (the paper's Listing 1). It lives in another
+    space than the parameters, so that it can weigh agents but not move them (A3)."""
+
+    def one(tile: Batch) -> Float[Array, "L C N o"]:
+        def objective(obs: Float[Array, "L C N o"]) -> Float[Array, ""]:
+            memory = actors.features(actor.backbone, hyper.sharing, tile.start.actor, obs, tile.steps.first)
+            return surrogate_sum(actors.logits(actor.head, hyper.sharing, memory), tile.steps, share, hyper.clip)[0]
+
+        return jax.grad(objective)(tile.steps.obs)
+
+    return jnp.moveaxis(jax.lax.map(one, tiles), -2, 0)
+
+
 def shared_mean(hyper: Mappo, gradient: Actor, num_agents: int) -> Actor:
     """Shared parameters take the mean of the agents' gradients, where an agent's own take its own."""
     own = actors.owned(hyper.sharing)

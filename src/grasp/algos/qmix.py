@@ -13,13 +13,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from grasp import actor as actors
 from grasp import losses, replay, returns
 from grasp import mixer as mixers
 from grasp.actor import Actor
-from grasp.algos import realign
+from grasp.algos import exploration, realign
 from grasp.algos.ascent import ascend
 from grasp.algos.batch import accumulate, tile_size
 from grasp.hyper import Qmix
@@ -112,26 +112,10 @@ def decide(hyper: Qmix, state: State, memory: Memory, observation: Observation, 
     obs = observation.obs * observation.alive[..., None]
     hidden = actors.step(state.agent.backbone, hyper.sharing, memory.agent, inputs(obs, memory.last_action))
     q = actors.logits(state.agent.head, hyper.sharing, hidden)
-    action = choose(q, observation.avail, None if greedy else exploration(hyper, state.env_steps), key)
+    action = exploration.choose(
+        q, observation.avail, None if greedy else exploration.share(hyper, state.env_steps), key
+    )
     return Decision(action, Memory(hidden, jax.nn.one_hot(action, q.shape[-1])), ())
-
-
-def choose(
-    q: Float[Array, "*S N a"], avail: Bool[Array, "*S N a"], epsilon: Float[Array, ""] | None, key: Key
-) -> Int[Array, "*S N"]:
-    """The best legal action, or any of them with probability ε."""
-    action = best(q, avail)
-    if epsilon is None:
-        return action
-    choice_key, random_key = jax.random.split(key)
-    explores = jax.random.uniform(choice_key, action.shape) < epsilon
-    anything = jax.random.categorical(random_key, jnp.where(avail, 0.0, losses.ILLEGAL))
-    return jnp.where(explores, anything, action)
-
-
-def exploration(hyper: Qmix, env_steps: Int[Array, ""]) -> Float[Array, ""]:
-    """ε: from 1 to its end in a line over `anneal` environment steps."""
-    return jnp.maximum(hyper.epsilon, 1.0 - (1.0 - hyper.epsilon) * env_steps / hyper.anneal)
 
 
 def inputs(obs: Float[Array, "*S N o"], last_action: Float[Array, "*S N a"]) -> Float[Array, "*S N i"]:
@@ -143,10 +127,6 @@ def inputs(obs: Float[Array, "*S N o"], last_action: Float[Array, "*S N a"]) -> 
 
 def input_dim(spec: EnvSpec) -> int:
     return spec.obs_dim + spec.num_actions + spec.num_agents
-
-
-def best(q: Float[Array, "*S a"], avail: Bool[Array, "*S a"]) -> Int[Array, "*S"]:
-    return jnp.argmax(jnp.where(avail, q, losses.ILLEGAL), -1)
 
 
 def learn(
@@ -183,7 +163,7 @@ def fit(
     counts = {name: total.pop(name) for name in list(total) if name in COUNTED}
     means = jax.tree.map(lambda x: x / jnp.where(due > 0, due, jnp.nan), total)
     run = {
-        "epsilon": exploration(hyper, state.env_steps),
+        "epsilon": exploration.share(hyper, state.env_steps),
         "gradient_steps": due,
         "finished_episodes": episodes.finished,
     }
@@ -206,10 +186,10 @@ def improve(
     sample_key, consensus_key, see_key = jax.random.split(key, 3)
     batch = replay.sample(episodes, sample_key, hyper.batch)
     online = Networks(state.agent, state.mixer)
-    gradient, stats = td_gradient(hyper, online, state.target, batch, partial(see, state.senses, see_key))
+    gradient, stats, folds = gradients(hyper, online, state.target, batch, partial(see, state.senses, see_key))
     factor = None
     if hyper.operator != "none":
-        aligned = realign.off_policy(hyper, state.agent, gradient.agent, consensus_key)
+        aligned = realign.off_policy(hyper, state.agent, gradient.agent, consensus_key, folds)
         gradient, stats = gradient._replace(agent=aligned.gradient), stats | aligned.diagnostics
         if aligned.factor is not None:
             factor = Networks(aligned.factor, jax.tree.map(lambda _: 1.0, state.mixer))
@@ -247,6 +227,20 @@ def td_gradient(
     return accumulate(one, jax.tree.map(lambda x: x.reshape(-1, tile, *x.shape[1:]), by_length))
 
 
+def gradients(
+    hyper: Qmix, online: Networks, target: Networks, batch: Episodes, look: Callable[[Episodes], Array]
+) -> tuple[Networks, Metrics, Actor | None]:
+    """`td_gradient` of the batch; with `gram = crossfit` also the agents' of every fold of its episodes."""
+    if hyper.gram != "crossfit":
+        return *td_gradient(hyper, online, target, batch, look), None
+    parts = jax.tree.map(lambda x: x.reshape(hyper.folds, -1, *x.shape[1:]), batch)
+    each = jax.lax.map(lambda part: td_gradient(hyper, online, target, part, look), parts)
+    steps = parts.length.sum(1)
+    share = steps / jnp.maximum(steps.sum(), 1)
+    gradient, stats = jax.tree.map(lambda x: jnp.tensordot(share, x, axes=1), each)
+    return gradient, stats, each[0].agent
+
+
 def objective(
     hyper: Qmix,
     sharing: Actor,
@@ -260,7 +254,9 @@ def objective(
     batch = time_first(batch)
     q = values(online.agent, sharing, seen)
     team = mixers.mix(online.mixer, losses.chosen(q[:-1], batch.action), batch.state[:-1])
-    greedy = best(jax.lax.stop_gradient(q), batch.avail)  # double-Q: the online network chooses, the target one judges
+    greedy = exploration.best(
+        jax.lax.stop_gradient(q), batch.avail
+    )  # double-Q: the online network chooses, the target one judges
     judged = values(target.agent, Actor(hyper.sharing, hyper.sharing), seen)
     next_team = mixers.mix(target.mixer, losses.chosen(judged, greedy), batch.state)[1:]
     reward = batch.reward * hyper.reward_scale

@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 from grasp import actor as actors
 from grasp import consensus as consensus_library
 from grasp.actor import Actor
+from grasp.algos import controls
 from grasp.hyper import Mappo, Qmix
 from grasp.types import GraspError, Key, Metrics, PyTree
 
@@ -57,15 +58,31 @@ def is_due(hyper: Mappo, index: Int[Array, ""]) -> Bool[Array, ""]:
     return index % period == 0
 
 
-def solve(hyper: Mappo | Qmix, actor: Actor, gradients: dict[str, PyTree], key: Key) -> Consensus:
-    """The consensus of each group (Alg. 1 l. 13–14), from gradients with a leading agent axis."""
+def solve(
+    hyper: Mappo | Qmix, actor: Actor, gradients: dict[str, PyTree], key: Key, likeness: PyTree = None
+) -> Consensus:
+    """The consensus of each group (Alg. 1 l. 13–14), from gradients with a leading agent axis.
+
+    `likeness`, where given, has the Gram matrix that weighs the agents; with `gram = crossfit` the gradients have an
+    axis of folds before that of the agents.
+    """
     u: dict[str, PyTree] = {}
     diagnostics: Metrics = {}
     for place, parts in enumerate(groups(hyper)):
         group = {name: gradients[name] for name in parts}
-        direction, info = consensus_library.consensus(group, hyper.operator, jax.random.fold_in(key, place))
-        u |= direction
-        found = consensus_library.diagnose(info.gram, info.weights, info.scale)
+        group_key = jax.random.fold_in(key, place)
+        found: Metrics = {}
+        if hyper.gram == "crossfit":
+            direction, info, (folded, signal) = consensus_library.crossfit(group, hyper.operator, group_key)
+            found = {"noise_ratio": folded.noise_ratio, "shrinkage": folded.shrinkage, "signal": signal}
+            group = jax.tree.map(lambda g: g.mean(0), group)
+        elif likeness is None:
+            direction, info = consensus_library.consensus(group, hyper.operator, group_key)
+        else:
+            info = consensus_library.consensus(likeness, hyper.operator, group_key)[1]
+            direction = consensus_library.combine(group, info.weights)
+        u |= controls.in_place_of(direction, hyper.control, group, info.weights, jax.random.fold_in(group_key, 1))
+        found |= consensus_library.diagnose(info.gram, info.weights, info.scale)
         cosine = found.pop("cosine")
         found["cosines"] = cosine[jnp.triu_indices(len(cosine), 1)]  # pairs (0,1), (0,2), …
         found |= {"residual": info.residual, "qp_iterations": info.iterations, "qp_status": info.status}
@@ -75,13 +92,30 @@ def solve(hyper: Mappo | Qmix, actor: Actor, gradients: dict[str, PyTree], key: 
 
 
 def realigned(hyper: Mappo | Qmix, gradient: Actor, u: Actor, beta: Float[Array, ""] | float) -> Actor:
-    """g_i + β u* for every agent that has its own parameters, mean g + β u* for those they share."""
-    return Actor(
+    """g_i + β u* for every agent that has its own parameters, mean g + β u* for those they share.
+
+    With `control = step_size`: only as long as that (E4).
+    """
+    moved = Actor(
         **{
             name: jax.tree.map(lambda g, d, own=is_own: g + beta * (d[None] if own else d), part, getattr(u, name))
             for name, part, is_own in named(hyper, gradient)
         }
     )
+    return stretched(hyper, gradient, moved) if hyper.control == "step_size" else moved
+
+
+def stretched(hyper: Mappo | Qmix, gradient: Actor, moved: Actor) -> Actor:
+    """The gradient as long as the moved one, agent by agent and group by group."""
+    own = actors.owned(hyper.sharing)
+    found = gradient._asdict()
+    for group in groups(hyper):
+        pair = [{name: getattr(tree, name) for name in group} for tree in (gradient, moved)]
+        # what agents share is as one agent's
+        alone = not getattr(own, group[0])
+        longer = controls.stretch(*(jax.tree.map(lambda x: x[None], tree) if alone else tree for tree in pair))
+        found |= jax.tree.map(lambda x: x[0], longer) if alone else longer
+    return Actor(**found)
 
 
 class Realigned(NamedTuple):
@@ -93,26 +127,32 @@ class Realigned(NamedTuple):
     diagnostics: Metrics
 
 
-def off_policy(hyper: Qmix, actor: Actor, gradient: Actor, key: Key) -> Realigned:
-    """Γ_i (g_i + u*) from gradients [N, ...] of the parts in scope, in the shapes of the parameters.
+def off_policy(hyper: Qmix, actor: Actor, gradient: Actor, key: Key, folds: Actor | None = None) -> Realigned:
+    """Γ_i (g_i + u*) from gradients [N, ...] of the parts in scope, in the shapes of the parameters; u* from `folds`,
+    [K, N, ...], where the batch was folded.
 
     Parameters that agents share take the sum of theirs, as in the joint loss. With `gamma_on = update` the gradient is
     g_i + u* and the factors come back apart; parameters that agents share then have the mean of theirs.
     """
     chosen = {name: getattr(gradient, name) for group in groups(hyper) for name in group}
-    consensus = solve(hyper, actor, chosen, key)
+    basis = gradient if folds is None else folds
+    consensus = solve(hyper, actor, {name: getattr(basis, name) for name in chosen}, key)
     factors, clipped, frozen = off_policy_factors(hyper, chosen, consensus.u)
     on_gradient, ones = hyper.gamma_on == "gradient", jnp.ones(consensus.diagnostics["norms"].shape)
+    aims = {
+        name: jax.tree.map(lambda g, d: g + d[None], g_i, getattr(consensus.u, name)) for name, g_i in chosen.items()
+    }
+    if hyper.control == "step_size":
+        for group in groups(hyper):
+            aims |= controls.stretch({name: chosen[name] for name in group}, {name: aims[name] for name in group})
     moved, factor = gradient._asdict(), {}
     for name, part, is_own in named(hyper, actor):
         Gamma = factors.get(name, ones)
         if name in chosen:
             scale = Gamma if on_gradient else ones
-            each = jax.tree.map(
-                lambda g, d, s=scale: agentwise(s, g) * (g + d[None]), chosen[name], getattr(consensus.u, name)
-            )
+            each = jax.tree.map(lambda v, s=scale: controls.agentwise(s, v) * v, aims[name])
             moved[name] = each if is_own else jax.tree.map(lambda v: v.sum(0), each)
-        factor[name] = jax.tree.map(lambda x, f=Gamma, own=is_own: agentwise(f, x) if own else f.mean(), part)
+        factor[name] = jax.tree.map(lambda x, f=Gamma, own=is_own: controls.agentwise(f, x) if own else f.mean(), part)
     statuses = [consensus.diagnostics.pop(n) for n in list(consensus.diagnostics) if n.endswith("qp_status")]
     counts = {
         "frozen_steps": frozen.astype(jnp.float32),
@@ -137,11 +177,6 @@ def off_policy_factors(
         clipped += (kept != raw).sum()
         frozen |= (optax.tree.norm(direction) == 0) & (optax.tree.norm(parts) > 0)
     return factors, clipped, frozen
-
-
-def agentwise(values: Float[Array, " N"], like: Float[Array, "N ..."]) -> Float[Array, "N ..."]:
-    """One number an agent, shaped to multiply an array with the agent axis first."""
-    return values.reshape(-1, *[1] * (like.ndim - 1))
 
 
 def named(hyper: Mappo | Qmix, actor: Actor) -> list[tuple[str, PyTree, bool]]:

@@ -1,0 +1,389 @@
+"""What stands beside the consensus: controls, other Gram matrices and other trust regions, on real rollouts."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import test_qmix as qmixed
+from test_mappo import SMALL, distance, iterate, tiles_of, world
+
+from grasp import actor as actors
+from grasp import losses, rollout
+from grasp.actor import Actor
+from grasp.algos import batch as batches
+from grasp.algos import controls, happo, mappo, ppo, qmix, realign, trust
+from grasp.config import configure
+from grasp.consensus import combine, consensus
+from grasp.types import GraspError
+
+SPREAD = "mpe/simple_spread"
+GRASP = replace(SMALL, operator="min_norm")
+
+
+def some(seed=0, num_agents=4):
+    keys = jax.random.split(jax.random.key(seed), 2)
+    return {"a": jax.random.normal(keys[0], (num_agents, 3, 2)), "b": jax.random.normal(keys[1], (num_agents, 5))}
+
+
+def cosine(a, b):
+    return float(optax.tree.vdot(a, b) / (optax.tree.norm(a) * optax.tree.norm(b)))
+
+
+def test_a_placebo_is_as_long_as_u_and_has_nothing_to_do_with_it():
+    grads = some()
+    u, info = consensus(grads)
+    drawn = [controls.in_place_of(u, "placebo", grads, info.weights, jax.random.key(k)) for k in range(200)]
+    for other in drawn[:5]:
+        assert float(optax.tree.norm(other)) == pytest.approx(float(optax.tree.norm(u)), rel=1e-5)
+    assert abs(np.mean([cosine(u, other) for other in drawn])) < 4 / np.sqrt(200 * 11)
+    assert distance(drawn[0], drawn[1]) > 0.01
+    nothing = jax.tree.map(jnp.zeros_like, u)
+    assert distance(controls.in_place_of(nothing, "placebo", grads, info.weights, jax.random.key(0)), nothing) == 0
+
+
+def test_permuted_gives_every_gradient_the_weight_of_another():
+    grads = some()
+    u, info = consensus(grads)
+    shifted = [combine(grads, jnp.roll(info.weights, shift)) for shift in (1, 2, 3)]
+    seen = set()
+    for k in range(20):
+        other = controls.in_place_of(u, "permuted", grads, info.weights, jax.random.key(k))
+        assert float(optax.tree.norm(other)) == pytest.approx(float(optax.tree.norm(u)), rel=1e-5)
+        likeness = [cosine(other, candidate) for candidate in shifted]
+        assert max(likeness) == pytest.approx(1, abs=1e-5)
+        seen.add(int(np.argmax(likeness)))
+    assert seen == {0, 1, 2}
+    alone, one = consensus(some(num_agents=1))
+    assert (
+        distance(controls.in_place_of(alone, "permuted", some(num_agents=1), one.weights, jax.random.key(0)), alone)
+        < 1e-6
+    )
+
+
+def lengths(tree):
+    return jax.vmap(optax.tree.norm)(tree)
+
+
+@pytest.mark.parametrize("sharing", ["hybrid", "separate", "shared"])
+def test_step_size_keeps_every_direction_and_takes_the_length_of_the_sum(sharing):
+    """E4: g_i |g_i + u| / |g_i|."""
+    hyper = replace(GRASP, sharing=sharing)
+    _, _, state, _, _ = world(SPREAD, hyper)
+    draw = lambda x, k: jax.random.normal(jax.random.key(k), x.shape)  # noqa: E731
+    gradient = jax.tree.map(lambda x: draw(x, 1), state.actor)
+    u = Actor(
+        *(
+            jax.tree.map(lambda x: draw(x, 2), realign.one_agent(part, own))
+            for _, part, own in realign.named(hyper, gradient)
+        )
+    )
+    if sharing == "hybrid":
+        u = u._replace(backbone=realign.zeros(u.backbone))
+    plain, control = (realign.realigned(replace(hyper, control=c), gradient, u, 0.7) for c in ("none", "step_size"))
+    own = sharing != "shared"
+    for group in realign.groups(hyper):
+        parts = [{name: getattr(tree, name) for name in group} for tree in (gradient, plain, control)]
+        if not own:
+            parts = [jax.tree.map(lambda x: x[None], tree) for tree in parts]
+        np.testing.assert_allclose(lengths(parts[2]), lengths(parts[1]), rtol=1e-5)
+        for agent in range(len(lengths(parts[0]))):
+            one = [jax.tree.map(lambda x, i=agent: x[i], tree) for tree in parts]
+            assert cosine(one[0], one[2]) == pytest.approx(1, abs=1e-5)
+            assert cosine(one[0], one[1]) < 0.99
+    if sharing == "hybrid":
+        assert distance(control.backbone, gradient.backbone) == 0
+
+
+@pytest.mark.parametrize("control", ["placebo", "permuted", "step_size"])
+def test_a_control_trains_and_differs_from_both_of_its_neighbours(control):
+    states = [iterate(SPREAD, h, iterations=1)[0] for h in (SMALL, GRASP, replace(GRASP, control=control))]
+    assert distance(states[2].actor.head, states[0].actor.head) > 1e-6
+    assert distance(states[2].actor.head, states[1].actor.head) > 1e-6
+    _, metrics = iterate(SPREAD, replace(GRASP, control=control), iterations=1)
+    _, plain = iterate(SPREAD, GRASP, iterations=1)
+    np.testing.assert_allclose(metrics["u_norm"], plain["u_norm"], rtol=1e-5)
+
+
+def test_unit_features_are_the_heads_gradients_over_normalised_memories():
+    """Step by step in numpy, and unlike the heads' own gradients."""
+    hyper = replace(GRASP, gram="representation")
+    _, _, state, _, trajectory = world(SPREAD, hyper)
+    tiles = tiles_of(hyper, state, trajectory)
+    share = ppo.agent_share(hyper, tiles.steps.alive)
+    found = np.asarray(ppo.unit_feature_gradients(hyper, state.actor, tiles, share))
+    expected = np.zeros_like(found)
+    for k in range(tiles.steps.first.shape[0]):
+        tile = jax.tree.map(lambda x, k=k: x[k], tiles)
+        steps = tile.steps
+        memory = actors.features(state.actor.backbone, hyper.sharing, tile.start.actor, steps.obs, steps.first)
+        logits = actors.logits(state.actor.head, hyper.sharing, memory)
+        p = np.asarray(jax.nn.softmax(jnp.where(steps.avail, logits, losses.ILLEGAL)))
+        hot = np.eye(p.shape[-1])[np.asarray(steps.action)]
+        # at θ_old every ratio is 1, and d log p(a) / d logits = 1[a] − p
+        d_logits = np.asarray(steps.alive * share[None, None] * steps.advantage)[..., None] * (hot - p)
+        features = np.maximum(np.asarray(memory), 0)
+        features = features / np.maximum(np.linalg.norm(features, axis=-1, keepdims=True), 1e-30)
+        expected += np.einsum("lcnh,lcna->nha", features, d_logits)
+    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-6)
+    heads = np.asarray(ppo.agent_gradients(hyper, state.actor, ("head",), tiles, share)["head"]["weight"])
+    assert np.abs(found - heads).max() > 1e-4
+
+
+def test_input_gradients_are_finite_differences_of_the_surrogate():
+    hyper = replace(GRASP, sharing="shared", gram="inputs")
+    _, _, state, _, trajectory = world(SPREAD, hyper)
+    tiles = tiles_of(hyper, state, trajectory)
+    share = ppo.agent_share(hyper, tiles.steps.alive)
+    found = ppo.input_gradients(hyper, state.actor, tiles, share)
+    tile = jax.tree.map(lambda x: x[0], tiles)
+
+    def objective(obs):
+        steps = tile.steps._replace(obs=obs)
+        return ppo.surrogate_sum(
+            trust.preferences(hyper, state.actor, tile._replace(steps=steps)), steps, share, hyper.clip
+        )[0]
+
+    assert found.shape == (3, tiles.steps.first.shape[0], *tile.steps.first.shape, tile.steps.obs.shape[-1])
+    for agent in range(3):
+        direction = jnp.zeros_like(tile.steps.obs).at[:, :, agent].set(found[agent, 0])
+        size = 1e-2 / float(jnp.linalg.norm(direction))
+        rise = float(objective(tile.steps.obs + size * direction) - objective(tile.steps.obs - size * direction)) / (
+            2 * size
+        )
+        assert rise == pytest.approx(float((direction**2).sum()), rel=0.05)
+
+
+@pytest.mark.parametrize(("gram", "sharing"), [("representation", "hybrid"), ("inputs", "shared")])
+def test_another_likeness_weighs_agents_whose_own_gradients_are_added(gram, sharing):
+    hyper = replace(GRASP, gram=gram, sharing=sharing)
+    _, _, state, _, trajectory = world(SPREAD, hyper)
+    tiles = tiles_of(hyper, state, trajectory)
+    share = ppo.agent_share(hyper, tiles.steps.alive)
+    parts = tuple(part for group in realign.groups(hyper) for part in group)
+    grads = ppo.agent_gradients(hyper, state.actor, parts, tiles, share)
+    alike = mappo.likeness(hyper, state.actor, tiles, share)
+    found = mappo.perceive(hyper, state.actor, None, tiles, tiles, jax.random.key(0))
+    weights = consensus(alike)[1].weights
+    np.testing.assert_allclose(found.diagnostics["weights"], weights, atol=1e-6)
+    expected = combine(grads, weights)
+    for name in parts:
+        assert distance(getattr(found.u, name), expected[name]) < 1e-6
+    assert float(jnp.abs(weights - consensus(grads)[1].weights).max()) > 1e-3, "the weights are its own"
+    _, metrics = iterate(SPREAD, hyper, iterations=1)
+    assert np.isfinite(metrics["u_norm"])
+
+
+def test_folds_part_the_environments_and_their_mean_is_the_gradient():
+    hyper = replace(GRASP, gram="crossfit", folds=3)
+    _, _, state, _, trajectory = world(SPREAD, hyper)
+    batch = mappo.prepare(hyper, state, trajectory)
+    marked = batch._replace(
+        steps=batch.steps._replace(value=batches.cut(jnp.tile(jnp.arange(6.0), (10, 1)), hyper.chunk))
+    )
+    envs = [set(np.unique(np.asarray(x)).tolist()) for x in batches.folded(marked, 6, 3).steps.value]
+    assert sorted(map(sorted, envs)) == [[0, 3], [1, 4], [2, 5]]
+    folds = ppo.fold_gradients(hyper, state.actor, ("head",), batches.folded(batch, 6, 3))
+    tiles = tiles_of(hyper, state, trajectory)
+    whole = ppo.agent_gradients(hyper, state.actor, ("head",), tiles, ppo.agent_share(hyper, tiles.steps.alive))
+    assert (
+        distance(jax.tree.map(lambda g: g.mean(0), folds), whole) < 1e-6
+    )  # everyone lives, so folds are equally large
+
+
+@pytest.mark.parametrize(
+    "hyper", [replace(GRASP, scope="both"), replace(GRASP, sharing="separate")], ids=["both", "separate"]
+)
+def test_crossfit_trains_and_tells_how_noisy_it_was(hyper):
+    state, metrics = iterate(SPREAD, replace(hyper, gram="crossfit", folds=3), iterations=2)
+    plain, _ = iterate(SPREAD, hyper, iterations=2)
+    assert distance(state.actor, plain.actor) > 1e-7
+    for name in ("noise_ratio", "shrinkage", "signal"):
+        assert np.isfinite(float(metrics[name])), name
+    assert float(metrics["noise_ratio"]) > 1
+    assert 0 <= float(metrics["signal"]) <= 1
+
+
+def test_kl_stop_halts_the_actor_and_not_the_critic():
+    hyper = replace(SMALL, lr=3e-2, epochs=8)
+    free, moved = iterate(SPREAD, hyper, iterations=1)
+    tight, held = iterate(SPREAD, replace(hyper, trust="kl_stop", kl=1e-3), iterations=1)
+    loose, _ = iterate(SPREAD, replace(hyper, trust="kl_stop", kl=1e3), iterations=1)
+    assert distance(loose, free) < 1e-5  # another program, so not bit for bit
+    assert float(moved["approx_kl_last"]) > 5e-3, "the test's steps are large enough to be stopped"
+    assert 0 < float(held["halted"]) < 1
+    assert distance(tight.critic, free.critic) < 1e-5
+    # the steps before the halt are those of a run that had only so many epochs
+    steps = round(8 * (1 - float(held["halted"])))
+    short, _ = iterate(SPREAD, replace(hyper, epochs=steps), iterations=1)
+    assert distance(tight.actor, short.actor) < 1e-5
+    assert distance(tight.actor, iterate(SPREAD, replace(hyper, epochs=steps + 1), iterations=1)[0].actor) > 1e-4
+
+
+@pytest.fixture
+def region():
+    hyper = replace(GRASP, trust="trcco", kl=1e-3)
+    _, _, state, _, trajectory = world(SPREAD, hyper)
+    tiles = tiles_of(hyper, state, trajectory)
+    return hyper, state, tiles, ppo.agent_share(hyper, tiles.steps.alive)
+
+
+def test_the_curvature_is_that_of_the_divergence(region):
+    """v·Fv / 2 is the divergence of a small step along v."""
+    hyper, state, tiles, share = region
+    v = {"head": jax.tree.map(lambda x: jax.random.normal(jax.random.key(1), x.shape), state.actor.head)}
+    curve = trust.curvature(hyper, state.actor, {"head": state.actor.head}, tiles, share)
+    expected = 0.5 * float(optax.tree.vdot(v, curve(v)))
+    size = 3e-2
+    near = state.actor._replace(head=jax.tree.map(lambda p, d: p + size * d, state.actor.head, v["head"]))
+    assert float(trust.divergence(hyper, state.actor, near, tiles, share)) / size**2 == pytest.approx(
+        expected, rel=0.05
+    )
+
+
+def test_trcco_goes_to_the_edge_of_the_trust_region_uphill_and_no_direction_does_better(region):
+    hyper, state, tiles, share = region
+    found = mappo.perceive(hyper, state.actor, None, tiles, tiles, jax.random.key(0))
+    actor, stats = trust.constrained(hyper, state.actor, found.u, tiles, share)
+    kl = float(trust.divergence(hyper, state.actor, actor, tiles, share))
+    assert 0.5 * hyper.kl < kl <= hyper.kl
+    assert float(stats["trust_kl"]) == pytest.approx(kl, rel=1e-4)
+    assert distance(actor.backbone, state.actor.backbone) == 0
+
+    def gain(new):
+        step = jax.tree.map(jnp.subtract, new.head, state.actor.head)
+        return sum(float((s * u[None]).sum()) for s, u in zip(*map(jax.tree.leaves, (step, found.u.head)), strict=True))
+
+    best = gain(actor)
+    assert best > 0
+    step = jax.tree.map(jnp.subtract, actor.head, state.actor.head)
+    along_u = jax.tree.map(lambda u: jnp.broadcast_to(u, (3, *u.shape)), found.u.head)
+    others = [along_u, *(beside(step, k) for k in range(6))]
+    for other in others:
+        low, high = 0.0, 100.0 / float(optax.tree.norm(other))
+        for _ in range(40):  # as far as the same divergence allows
+            middle = (low + high) / 2
+            near = state.actor._replace(head=optax.tree.add_scale(state.actor.head, middle, other))
+            inside = float(trust.divergence(hyper, state.actor, near, tiles, share)) <= kl
+            low, high = (middle, high) if inside else (low, middle)
+        assert gain(state.actor._replace(head=optax.tree.add_scale(state.actor.head, low, other))) < best * 1.01
+
+
+def beside(step, seed):
+    """A direction at some angle to the step's."""
+    noise = jax.tree.map(lambda x: jax.random.normal(jax.random.key(seed), x.shape), step)
+    return optax.tree.add_scale(step, 0.5 * optax.tree.norm(step) / optax.tree.norm(noise), noise)
+
+
+def test_trcco_stands_still_where_nothing_is_agreed_on_and_halves_a_step_that_is_too_long(region, monkeypatch):
+    hyper, state, tiles, share = region
+    nothing = Actor(*(realign.zeros(realign.one_agent(p, own)) for _, p, own in realign.named(hyper, state.actor)))
+    still, stats = trust.constrained(hyper, state.actor, nothing, tiles, share)
+    assert distance(still, state.actor) == 0
+    assert float(stats["trust_kl"]) == 0
+    found = mappo.perceive(hyper, state.actor, None, tiles, tiles, jax.random.key(0))
+    first, _ = trust.constrained(hyper, state.actor, found.u, tiles, share)
+    newton = trust.newton
+    monkeypatch.setattr(trust, "newton", lambda *args: (lambda d, s: (d, 4.1 * s))(*newton(*args)))
+    _, stats = trust.constrained(hyper, state.actor, found.u, tiles, share)
+    assert float(stats["trust_halvings"]) >= 2
+    assert float(stats["trust_kl"]) <= hyper.kl
+    monkeypatch.setattr(trust, "newton", lambda *args: (lambda d, s: (d, jnp.inf * s))(*newton(*args)))
+    lost, stats = trust.constrained(hyper, state.actor, found.u, tiles, share)
+    assert distance(lost, state.actor) == 0, "a step that never obeys is not taken"
+    assert distance(first, state.actor) > 0
+
+
+def test_trcco_leaves_the_backbone_to_ppo_and_the_heads_to_the_region():
+    hyper = replace(GRASP, trust="trcco", kl=1e-3)
+    _, _, state, _, trajectory = world(SPREAD, hyper)
+    after, metrics = jax.jit(partial(mappo.learn, hyper, mappo.onpolicy.optimisers(hyper)))(
+        state, trajectory, jax.random.key(3)
+    )
+    consensus_key, _ = jax.random.split(jax.random.key(3))
+    tiles = tiles_of(hyper, state, trajectory)
+    share = ppo.agent_share(hyper, tiles.steps.alive)
+    found = mappo.perceive(hyper, state.actor, None, tiles, tiles, consensus_key)
+    expected, _ = trust.constrained(hyper, state.actor, found.u, tiles, share)
+    assert distance(after.actor.head, expected.head) < 1e-5
+    assert distance(after.actor.backbone, state.actor.backbone) > 1e-4
+    assert 0 < float(metrics["trust_kl"]) <= hyper.kl
+
+
+@pytest.mark.parametrize(
+    ("algo", "options", "sentence"),
+    [
+        ("mappo", {"control": "placebo"}, "control placebo needs a consensus; add operator min_norm"),
+        ("mappo", {"trust": "trcco"}, "trust trcco needs a consensus; add operator min_norm"),
+        ("qmix", {"gram": "crossfit"}, "gram crossfit needs a consensus; add operator min_norm"),
+        ("grasp-mappo", {"gram": "crossfit", "folds": 5}, "folds 5 does not divide num_envs 32"),
+        ("grasp-mappo", {"folds": 1}, "folds must be at least 2, not 1"),
+        ("grasp-qmix", {"gram": "crossfit", "folds": 5}, "folds 5 does not divide batch 32"),
+        ("grasp-mappo", {"gram": "crossfit", "refresh": "minibatch"}, "use refresh epoch"),
+        ("grasp-mappo", {"gram": "representation", "scope": "both"}, "use sharing hybrid and scope heads"),
+        ("grasp-mappo", {"gram": "inputs"}, "use sharing shared"),
+        ("grasp-happo", {"trust": "trcco"}, "trust must be one of clip, not 'trcco'"),
+        ("grasp-happo", {"gram": "inputs"}, "gram must be one of batch, crossfit, not 'inputs'"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_in_one_sentence(algo, options, sentence):
+    with pytest.raises(GraspError, match=sentence):
+        configure(algo, SPREAD, options)
+
+
+def test_mappo_may_stop_by_divergence_without_a_consensus():
+    assert configure("mappo", SPREAD, {"trust": "kl_stop"}).hyper.trust == "kl_stop"
+
+
+def test_happo_folds_its_consensus():
+    hyper = configure(
+        "grasp-happo", SPREAD, {"gram": "crossfit", "folds": 2, "num_envs": 4, "rollout": 10, "hidden": 8}
+    ).hyper
+    env, _, _, _, _ = world(SPREAD, SMALL)
+    algorithm = happo.make(hyper, env.spec)
+    state = algorithm.init(jax.random.key(0))
+    arena = rollout.open_arena(env, algorithm, 4, jax.random.key(1))
+    _, trajectory, _ = rollout.collect(env, algorithm, state, arena, jax.random.key(2), 10)
+    batch = happo.prepare(hyper, state, trajectory)
+    found = happo.perceive(hyper, state.actor, batch, jax.random.key(3))
+    assert found is not None
+    folds = ppo.fold_gradients(hyper, state.actor, Actor._fields, batches.folded(batch, 4, 2))
+    expected = realign.solve(hyper, state.actor, folds, jax.random.key(3))
+    assert distance(found.u, expected.u) == 0
+    assert float(found.diagnostics["noise_ratio"]) > 1
+
+
+def test_the_folds_of_a_replayed_batch_make_up_its_gradient():
+    hyper = replace(qmixed.SMALL, operator="min_norm", gram="crossfit", folds=2)
+    online, target = qmixed.networks(hyper)
+    batch = qmixed.episodes()
+    found, stats, folds = jax.jit(partial(qmix.gradients, hyper, look=qmix.inputs_along))(online, target, batch)
+    whole, alone = qmixed.gradient(replace(hyper, gram="batch"))(online, target, batch)
+    assert distance(found, whole) < 1e-5
+    assert float(stats["loss"]) == pytest.approx(float(alone["loss"]), rel=1e-5)
+    half = jax.tree.map(lambda x: x[: len(x) // 2], batch)
+    first, _ = qmixed.gradient(replace(hyper, gram="batch"))(online, target, half)
+    assert distance(jax.tree.map(lambda x: x[0], folds.head), first.agent.head) < 1e-5
+
+
+@pytest.mark.parametrize("scope", ["heads", "both"])
+def test_step_size_under_the_off_policy_rule(scope):
+    """Γ_i g_i |g_i + u| / |g_i|, for every agent."""
+    hyper = replace(qmixed.SMALL, operator="min_norm", scope=scope)
+    online, target = qmixed.networks(hyper)
+    own = qmixed.gradient(hyper)(online, target, qmixed.episodes())[0].agent
+    plain, control = (
+        qmixed.off_policy(replace(hyper, control=name))(online.agent, own, jax.random.key(0))
+        for name in ("none", "step_size")
+    )
+    np.testing.assert_allclose(lengths(control.gradient.head), lengths(plain.gradient.head), rtol=1e-4)
+    for agent in range(len(lengths(own.head))):
+        g, v, w = (
+            jax.tree.map(lambda x, i=agent: x[i], tree)
+            for tree in (own.head, plain.gradient.head, control.gradient.head)
+        )
+        assert cosine(g, w) == pytest.approx(1, abs=1e-5)
+        assert cosine(g, v) < 0.9999
