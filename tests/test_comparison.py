@@ -1,65 +1,19 @@
 """Comparisons of synthetic run directories: what is computed, what is said about it, and what is drawn."""
 
 import csv
-import io
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
+from comparison_runs import finished, has, ramp, text, write_run, write_seed
 
-from grasp import plots
+from grasp import comparison, plots
 from grasp.api import compare
 from grasp.records import load_runs, short
 from grasp.stats import bootstrap, iqm, probability_of_improvement
 from grasp.tables import latex, markdown, render
 from grasp.types import GraspError
-
-POINTS = (100, 200, 300, 400)
-
-
-def write_seed(directory: Path, seed: int, scores, wins=True, points=POINTS, absolute=None, training=False):
-    """One seed's metrics; `scores` are its win rates (or returns) at `points`."""
-    lines = []
-
-    def line(kind, step, score, episodes):
-        won = {"win_rate": score} if wins else {}
-        record = {"kind": kind, "env_steps": step, "seed": seed, "return_mean": 10 * score, "episodes": episodes}
-        lines.append(record | won | {"wall": {"seconds": 1.0}})
-
-    for step, score in zip(points, scores, strict=False):
-        if training:
-            values = {"conflict_rate": 0.5 - step / 1000, "u_ratio": 0.6, "train_return": 1.0}
-            lines.append({"kind": "iteration", "env_steps": step, "seed": seed} | values)
-        line("evaluation", step, score, 32)
-    if absolute is not None:
-        line("absolute", points[len(scores) - 1], absolute, 320)
-    directory = directory / f"seed-{seed}"
-    directory.mkdir(parents=True)
-    (directory / "metrics.jsonl").write_text("".join(json.dumps(item) + "\n" for item in lines))
-
-
-def write_run(directory: Path, seeds, algo="mappo", env="smax/3m", version="0.2.0", config=None, **keywords):
-    """A run directory; `seeds` maps a seed to its scores, or to (scores, absolute score)."""
-    directory.mkdir(parents=True)
-    chosen = {"format": 1, "algo": algo, "env": env, "steps": 400, "eval_episodes": 32, "final_episodes": 320}
-    (directory / "config.json").write_text(json.dumps(chosen | (config or {})))
-    versions = {"grasp": "0.1.0", "env_package": "jaxmarl", "env_version": version}
-    (directory / "versions.json").write_text(json.dumps(versions))
-    for seed, scores in seeds.items():
-        scores, absolute = scores if isinstance(scores, tuple) else (scores, None)
-        write_seed(directory, seed, scores, absolute=absolute, **keywords)
-    return directory
-
-
-def ramp(top):
-    return [0.25 * top, 0.5 * top, 0.75 * top, top]
-
-
-def finished(tops):
-    return {seed: (ramp(top), top) for seed, top in enumerate(tops)}
 
 
 @pytest.fixture
@@ -67,17 +21,6 @@ def two(tmp_path):
     a = write_run(tmp_path / "a", finished([0.5, 0.75, 0.25, 0.625, 1.0]), training=True)
     b = write_run(tmp_path / "b", finished([0.75, 1.0, 0.875, 0.9375, 0.5]), algo="grasp-mappo", training=True)
     return [a, b]
-
-
-def text(renderable, width=200):
-    console = Console(width=width, file=io.StringIO())
-    with console.capture() as captured:
-        console.print(renderable)
-    return captured.get()
-
-
-def has(warnings, *words):
-    return any(all(word in warning for word in words) for warning in warnings)
 
 
 def test_rows_hold_the_statistics_of_the_absolute_scores(two):
@@ -133,14 +76,18 @@ def test_wins_in_one_run_only_compare_returns_and_say_so(tmp_path):
     assert has(result.warnings, "only some runs record wins")
 
 
-def test_unfinished_seed_is_scored_flagged_and_its_source_stated(tmp_path):
-    run = write_run(tmp_path / "a", {0: (ramp(1.0), 0.9), 1: [0.1, 0.3]})
-    result = compare([run])
-    row = result.rows[0]
-    assert row.scores == (0.9, 0.3)
-    assert row.final == "absolute ×1, last 10 % ×1"
-    assert row.env_steps == (200, 400)
+def test_an_unfinished_seed_is_flagged_and_all_are_scored_alike(tmp_path):
+    whole = write_run(tmp_path / "a", finished([0.5, 0.75]))
+    broken = write_run(tmp_path / "b", {0: (ramp(1.0), 0.9), 1: [0.1, 0.3]}, algo="qmix")
+    result = compare([whole, broken])
+    rows = result.rows
+    assert [row.final for row in rows] == ["last 10 %", "last 10 %"]
+    assert [row.scores for row in rows] == [(0.5, 0.75), (1.0, 0.3)]
+    assert rows[1].absolute is not None
+    assert (rows[1].absolute.seeds, rows[1].absolute.scores) == ((0,), (0.9,))
+    assert rows[1].env_steps == (200, 400)
     assert has(result.warnings, "unfinished", "seed 1 at 200 of 400")
+    assert has(result.warnings, "not every seed has an absolute metric")
     assert "200–400" in text(render(result))
 
 
@@ -161,20 +108,49 @@ def test_seed_without_evaluation_is_left_out_and_named(tmp_path):
     assert has(result.warnings, "seed 2 has no evaluation")
 
 
-def test_other_environment_versions_are_flagged(tmp_path):
+def refusal(*paths):
+    with pytest.raises(GraspError) as caught:
+        comparison.compare(load_runs(paths))
+    assert str(caught.value).count(". ") == 0  # one sentence
+    return str(caught.value)
+
+
+def test_other_environment_versions_are_refused_unless_forced(tmp_path):
     a = write_run(tmp_path / "a", finished([0.5, 0.6]))
     b = write_run(tmp_path / "b", finished([0.5, 0.7]), algo="qmix", version="0.1.0")
-    assert has(compare([a, b]).warnings, "environment versions differ", "jaxmarl 0.2.0", "jaxmarl 0.1.0")
+    words = ("environment versions differ", "mappo: jaxmarl 0.2.0", "qmix: jaxmarl 0.1.0")
+    assert has([refusal(a, b)], *words, "--force")
+    assert has(comparison.compare(load_runs([a, b]), force=True).warnings, *words)
     (b / "versions.json").unlink()
-    assert has(compare([a, b]).warnings, "environment versions differ", "unknown")
+    assert has([refusal(a, b)], "environment versions differ", "unknown")
+    (a / "versions.json").unlink()
+    assert has(compare([a, b]).warnings, "has recorded the environment's version")
 
 
-def test_other_protocols_are_flagged_but_being_unfinished_is_not_one(tmp_path):
+def test_other_numbers_of_episodes_are_refused_and_other_intervals_told(tmp_path):
     a = write_run(tmp_path / "a", finished([0.5, 0.6]))
     often = write_run(tmp_path / "b", finished([0.5, 0.7]), algo="qmix", points=(50, 100, 150, 200))
     early = write_run(tmp_path / "c", {0: [0.1, 0.2], 1: [0.1, 0.3]}, algo="vdn")
-    assert has(compare([a, often]).warnings, "protocols differ", "every 100 env steps", "every 50 env steps")
-    assert not has(compare([a, early]).warnings, "protocols differ")
+    warnings = compare([a, often]).warnings
+    assert has(warnings, "evaluation points differ", "mappo: every 100 env steps", "qmix: every 50 env steps")
+    assert not has(compare([a, early]).warnings, "evaluation points differ")
+    thorough = write_run(tmp_path / "d", finished([0.5, 0.7]), algo="happo", config={"final_episodes": 1000})
+    words = (
+        "evaluation protocols differ",
+        "mappo: 32 greedy episodes an evaluation, 320 at the end",
+        "1000 at the end",
+    )
+    assert has([refusal(a, thorough)], *words)
+    assert has(comparison.compare(load_runs([a, thorough]), force=True).warnings, *words)
+    metrics = often / "seed-1" / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace('"episodes": 32,', '"episodes": 8,'))
+    assert has([refusal(a, often)], "evaluation protocols differ", "qmix: 8–32 greedy episodes")
+
+
+def test_versions_may_differ_between_environments(tmp_path):
+    a = write_run(tmp_path / "a", finished([0.5, 0.6]))
+    b = write_run(tmp_path / "b", finished([0.5, 0.7]), env="smax/8m", version="0.1.0")
+    assert compare([a, b]).warnings == ()
 
 
 def test_unevenly_spaced_points_are_not_called_even(tmp_path):
@@ -295,18 +271,20 @@ def test_labels_in_brackets_survive_the_terminal(tmp_path):
     a = write_run(tmp_path / "a", seeds, config={"layers": "[bold]"})
     b = write_run(tmp_path / "b", seeds, config={"layers": "[64, 64]"})
     shown = text(render(compare([a, b]))).splitlines()
-    assert sum(line.startswith(("│ mappo (layers=[bold])", "│ mappo (layers=[64, 64])")) for line in shown) == 2
+    assert sum(line.startswith(("│ mappo (layers=[bold])", "│ mappo (layers=[64, 64])")) for line in shown) == 4
 
 
 def test_latex_is_booktabs_and_escaped(two):
     lines = latex(compare(two)).splitlines()
-    assert lines[0] == r"\begin{tabular}{lrrrrlr}"
-    assert [r"\toprule" in lines, lines.count(r"\midrule"), r"\bottomrule" in lines] == [True, 2, True]
-    assert r"95 \% interval" in lines[2]
+    assert lines[0] == r"\begin{tabular}{lrrrrrr}"
+    assert [r"\toprule" in lines, lines.count(r"\midrule"), r"\bottomrule" in lines] == [True, 3, True]
+    assert "absolute metric" in lines[2]
+    assert r"95 \% interval" in lines[3]
     rows = [line for line in lines if line.startswith(("mappo &", "grasp-mappo &"))]
     assert all(line.count(" & ") == 6 and line.endswith(r"\\") for line in rows)
-    assert len(rows) == 2
+    assert len(rows) == 4
     assert "P(mappo $>$ grasp-mappo)" in "\n".join(lines)
+    assert "mappo $-$ grasp-mappo at equal seeds" in "\n".join(lines)
 
 
 def test_latex_keeps_warnings_out_of_the_paper(tmp_path):
@@ -318,14 +296,21 @@ def test_latex_keeps_warnings_out_of_the_paper(tmp_path):
 
 def test_markdown_table_has_as_many_cells_in_every_line(two):
     table = [line for line in markdown(compare(two)).splitlines() if line.startswith("|")]
-    assert len(table) == 4
+    assert len(table) == 8
     assert {line.count("|") for line in table} == {8}
 
 
 def test_out_writes_table_json_and_curves(two, tmp_path):
     out = tmp_path / "deep" / "out"
     result = compare(two, out=out)
-    assert sorted(p.name for p in out.iterdir()) == ["comparison.json", "curves.csv", "curves.png", "table.md"]
+    assert sorted(p.name for p in out.iterdir()) == [
+        "comparison.json",
+        "curves.csv",
+        "curves.png",
+        "report.html",
+        "rows.csv",
+        "table.md",
+    ]
     assert (out / "table.md").read_text() == markdown(result)
     read = json.loads((out / "comparison.json").read_text())
     assert [row["label"] for row in read["rows"]] == ["mappo", "grasp-mappo"]

@@ -2,13 +2,13 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import WAIT, lines_of, start, wait_for
 from safetensors.numpy import load_file
 
 import grasp
@@ -63,7 +63,6 @@ SIZES = {
     "num_envs": 4, "rollout": 20, "chunk": 10, "epochs": 2, "hidden": 8, "eval_episodes": 4, "final_episodes": 8,
     "steps": 80 * 12, "eval_interval": 80 * 3, "workers": 2,
 }  # fmt: skip
-WAIT = 240.0
 pytestmark = pytest.mark.slow
 
 
@@ -97,13 +96,6 @@ def simulators(here: Path) -> list[int]:
     return found
 
 
-def start(*words: str) -> subprocess.Popen:
-    # whoever runs the tests in the background has them ignore Ctrl-C, and everything they start
-    listening = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    command = [sys.executable, "-c", f"{listening}; from grasp.cli import main; sys.exit(main())", *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
 def options(algo: str = "mappo") -> list[str]:
     sizes = SIZES
     if algo == "qmix":
@@ -111,22 +103,8 @@ def options(algo: str = "mappo") -> list[str]:
     return [word for name, value in sizes.items() for word in (f"--{name}", str(value))]
 
 
-def lines_of(path: Path) -> list[dict]:
-    from grasp.journal import read
-
-    return [{k: v for k, v in line.items() if k != "wall"} for line in read(path / "seed-0" / "metrics.jsonl")]
-
-
 def iterations(path: Path) -> int:
     return sum(line["kind"] == "iteration" for line in lines_of(path))
-
-
-def wait_for(condition, process: subprocess.Popen) -> None:
-    end = time.monotonic() + WAIT
-    while not condition():
-        assert time.monotonic() < end, "nothing happened for too long"
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.02)
 
 
 def gone(here: Path) -> bool:

@@ -12,7 +12,7 @@ import grasp
 
 ROOT = Path(grasp.__file__).parent
 LAYERS = [
-    {"version", "types", "hyper", "simulators"},
+    {"version", "types", "hyper", "simulators", "suites"},
     {"presets"},
     {
         "consensus",
@@ -33,11 +33,14 @@ LAYERS = [
     {"perception"},
     {"algos", "rollout", "evaluation", "film", "runs", "segments"},
     {"recovery", "records", "progress", "hosted"},
-    {"programs", "inspection"},
+    {"programs", "inspection", "protocol"},
     {"training"},
     {"launch", "comparison", "plots", "report", "tensorboard", "doctor"},
-    {"tables", "catalogue"},
+    {"verdict", "catalogue"},
+    {"tables"},
+    {"html", "dash"},
     {"api", "bench"},
+    {"reproduction"},
     {"commands"},
     {"cli"},
 ]

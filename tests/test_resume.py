@@ -12,6 +12,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from processes import WAIT, lines_of, start, wait_for
 from safetensors.numpy import load_file
 
 import grasp
@@ -21,27 +22,6 @@ SIZES = {
     "num_envs": 4, "rollout": 20, "chunk": 10, "epochs": 2, "hidden": 8, "eval_episodes": 4, "final_episodes": 8,
     "steps": 80 * 120, "eval_interval": 80 * 7, "seeds": 2,
 }  # fmt: skip
-WAIT = 240.0
-
-
-def start(*words: str) -> subprocess.Popen:
-    command = [sys.executable, "-c", "import sys; from grasp.cli import main; sys.exit(main())", *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-def lines_of(path: Path, seed: int) -> list[dict]:
-    """Every line without its wall-clock values; a line in the middle of being written does not count."""
-    file = path / f"seed-{seed}" / "metrics.jsonl"
-    raw = file.read_bytes().split(b"\n")[:-1] if file.exists() else []
-    return [{k: v for k, v in json.loads(line).items() if k != "wall"} for line in raw]
-
-
-def wait_for(condition, process: subprocess.Popen) -> None:
-    end = time.monotonic() + WAIT
-    while not condition():
-        assert time.monotonic() < end, "nothing happened for too long"
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.02)
 
 
 def workers_of(path: Path) -> list[int]:

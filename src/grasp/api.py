@@ -1,7 +1,8 @@
 """The commands as Python functions, with the same words."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from rich.console import Console
 
-from grasp import algos, comparison, film, hosted, programs, records, runs, tables
+from grasp import algos, comparison, film, hosted, html, programs, records, runs, tables
 from grasp.config import LARGEST, Config, configure
 from grasp.envs import base as envs
 from grasp.envs.host import Pool
@@ -40,12 +41,16 @@ def train(
 ) -> Run:
     """Train an algorithm in an environment; `options` are the fields of `grasp train --help`. Returns the run."""
     config = resolved(configure(algo, env, options))
+    return begin(config, Path(out) if out else runs.default_path(config), tensorboard=tensorboard, console=console)
+
+
+def begin(config: Config, path: Path, *, tensorboard: bool = False, console: Console | None = None) -> Run:
+    """Train as configured, in a new run directory."""
     made, algorithm = build(config)
     if tensorboard:
         require_tensorboard()
     words = check_replay(config, made.spec, algorithm.replays, config.seeds) if algorithm.replays else ""
-    run = runs.create(Path(out) if out else runs.default_path(config), config, made.spec)
-    return carry_on(run, tensorboard, console, words)
+    return carry_on(runs.create(path, config, made.spec), tensorboard, console, words)
 
 
 def resume(
@@ -114,13 +119,28 @@ def afterwards(seed: int) -> Key:
 
 
 def compare(
-    paths: Sequence[str | Path], *, out: str | Path | None = None, latex: bool = False
+    paths: Sequence[str | Path],
+    *,
+    out: str | Path | None = None,
+    latex: bool = False,
+    force: bool = False,
+    threshold: float | None = None,
+    chance: Mapping[str, float] | None = None,
+    labels: Sequence[str] = (),
 ) -> comparison.Comparison:
-    """Compare runs; with `out`, write the table (.md, or .tex if `latex`), the numbers and the curves there."""
+    """Compare runs; with `out`, write report.html, the table (.md, or .tex if `latex`), numbers and curves there.
+
+    `force` mixes environment versions and evaluation protocols; `threshold` is the score whose reaching is timed (a win
+    rate, or a share of the way from random play to the best); `chance` is what random play returns, by environment;
+    `labels` are what to call the runs.
+    """
     found = records.load_runs(paths)
-    result = comparison.compare(found)
+    if labels:
+        found = [replace(run, label=label) for run, label in zip(found, labels, strict=True)]
+    result = comparison.compare(found, force, threshold, chance)
     if out is not None:
         tables.write(result, found, Path(out), latex)
+        html.write(result, found, Path(out))
     return result
 
 

@@ -10,6 +10,7 @@ from grasp import presets
 from grasp.consensus import CONDITIONS, OPERATORS
 from grasp.envs import base as envs
 from grasp.hyper import ALGORITHMS
+from grasp.suites import SUITES
 from grasp.types import GraspError
 
 
@@ -20,6 +21,7 @@ def catalogue() -> dict[str, Any]:
         "environments": {name: sizes(name) for name in envs.names()},
         "presets": presets.PRESETS,
         "operators": {name: CONDITIONS[name]._asdict() for name in OPERATORS},
+        "suites": {name: {"shows": suite.shows, "environments": suite.envs} for name, suite in SUITES.items()},
     }
 
 
@@ -63,4 +65,7 @@ def show(console: Console) -> None:
                     "any" if not scenario else "other battles" if scenario == "battle" else scenario,
                     words or "the defaults",
                 )
-    console.print(algorithms, environments, operators, settings)
+    suites = Table("suite", "shows", title="suites of grasp reproduce", title_justify="left")
+    for name, suite in found["suites"].items():
+        suites.add_row(name, suite["shows"])
+    console.print(algorithms, environments, operators, settings, suites)

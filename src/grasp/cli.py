@@ -18,12 +18,14 @@ from grasp.commands import (
     run_evaluate,
     run_list,
     run_play,
+    run_reproduce,
     run_resume,
     run_tensorboard,
     run_train,
 )
 from grasp.config import RUN_FIELDS, defaults, describe, did_you_mean, parse
 from grasp.hyper import ALGORITHMS
+from grasp.suites import BUDGETS, SUITES
 from grasp.types import GraspError
 from grasp.version import __version__
 
@@ -65,6 +67,7 @@ def parser(arguments: list[str]) -> Parser:
         "evaluate": add_evaluate,
         "play": add_play,
         "compare": add_compare,
+        "reproduce": add_reproduce,
         "tensorboard": add_tensorboard,
         "list": add_list,
         "doctor": add_doctor,
@@ -173,11 +176,30 @@ def add_play(commands: Any, _: list[str]) -> None:
 
 
 def add_compare(commands: Any, _: list[str]) -> None:
-    command = commands.add_parser("compare", help="curves and a table with intervals from run directories")
+    command = commands.add_parser("compare", help="who is better, how sure that is, and a report of run directories")
     command.add_argument("runs", metavar="RUN", nargs="+")
-    command.add_argument("--out", metavar="DIR", type=named, help="write the table, the numbers and the plot here")
-    command.add_argument("--latex", action="store_true", help="print the table as LaTeX")
+    command.add_argument("--out", metavar="DIR", type=named, help="write report.html, tables, numbers and plot here")
+    printed = command.add_mutually_exclusive_group()
+    printed.add_argument("--latex", action="store_true", help="print the tables as LaTeX")
+    printed.add_argument("--csv", action="store_true", help="print the rows as CSV")
+    printed.add_argument("--marl-eval", action="store_true", help="print the evaluations as marl-eval's JSON")
+    command.add_argument("--force", action="store_true", help="mix environment versions and evaluation protocols")
+    timed = "time the runs until this win rate, or this share of the return's scale"
+    command.add_argument("--threshold", metavar="SCORE", type=float, help=timed)
     command.set_defaults(call=run_compare)
+
+
+def add_reproduce(commands: Any, arguments: list[str]) -> None:
+    command = commands.add_parser("reproduce", help="a table or figure of the paper, or its controls, as one command")
+    command.add_argument("suite", metavar="SUITE", help=", ".join(SUITES))
+    budgets = "; ".join(f"{name}: {budget.words}" for name, budget in BUDGETS.items())
+    command.add_argument("--budget", default="smoke", help=f"{budgets} (default: smoke)")
+    command.add_argument("--out", metavar="DIR", type=named, help="(default: reproduced/SUITE-BUDGET)")
+    command.add_argument("--jax", action="store_true", help="our own simulation where the real one is not JAX")
+    for name in ("steps", "seeds"):
+        command.add_argument(f"--{name}", type=whole(name), help="instead of the budget's")
+    refuse_unknown(arguments, ["--budget", "--out", "--jax", "--steps", "--seeds"], "reproduce")
+    command.set_defaults(call=run_reproduce)
 
 
 def add_tensorboard(commands: Any, _: list[str]) -> None:

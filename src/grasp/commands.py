@@ -58,13 +58,26 @@ def run_play(options: argparse.Namespace) -> None:
 def run_compare(options: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from grasp import api, tables
+    from grasp import api, records, tables
 
-    result = api.compare(options.runs, out=options.out, latex=options.latex)
-    if options.latex:
-        print(tables.latex(result))
+    if options.marl_eval:
+        print(tables.marl_eval(records.load_runs(options.runs)), end="")
+        return
+    result = api.compare(
+        options.runs, out=options.out, latex=options.latex, force=options.force, threshold=options.threshold
+    )
+    if options.latex or options.csv:
+        print(tables.latex(result) if options.latex else tables.rows(result), end="")
     else:
         Console().print(tables.render(result))
+
+
+def run_reproduce(options: argparse.Namespace) -> None:
+    from grasp import cache, reproduction
+
+    cache.enable()
+    given = {name: getattr(options, name) for name in ("steps", "seeds") if getattr(options, name) is not None}
+    reproduction.reproduce(options.suite, budget=options.budget, out=options.out, counterparts=options.jax, **given)
 
 
 def run_tensorboard(options: argparse.Namespace) -> None:

@@ -1,33 +1,66 @@
-"""Compare runs: one score a seed, its IQM with an interval over seeds, and what to distrust.
+"""Compare runs: scores over seeds with intervals, pairs of algorithms, aggregates over environments, and a verdict.
 
-A seed's score is its absolute metric (the best checkpoint, evaluated again) where it has one, else the mean of the last
-tenth of its evaluations; each row says which. Runs that were killed, lack seeds or were evaluated at other points are
-compared all the same, and every such difference is a warning.
+A seed has two scores: the mean of the last tenth of its evaluations, and its absolute metric (the best checkpoint,
+evaluated again). Both are summarised; all pairs and aggregates take the absolute metric where every seed on the
+environment has one, else the last tenth. `grasp.protocol` says what may be compared at all.
 """
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float
 
-from grasp import stats
-from grasp.records import METRICS, RunData, metric_of, span
+from grasp import protocol, stats
+from grasp.records import ABSOLUTE, LAST, METRICS, RunData, metric_of
+from grasp.stats import Estimate, Interval, Paired
+from grasp.types import GraspError
+
+SHARE = 0.75
+"""Of the best algorithm's score: the threshold whose first reaching is the measure of speed, unless one is given."""
+POINTS = 101
+"""Thresholds of a performance profile."""
+OVERALL = "all environments"
 
 
 @dataclass(frozen=True)
-class Row:
-    """The summary of one run."""
+class Summary:
+    """One definition of the score, over seeds."""
 
-    label: str
-    env: str
-    metric: str
     seeds: tuple[int, ...]
     scores: tuple[float, ...]
     iqm: float
     mean: float
-    interval: tuple[float, float] | None
+    median: float
+    interval: Interval | None
+    """Of the IQM."""
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Env steps until a threshold: of each seed (infinity: not within its run) and their median."""
+
+    threshold: float
+    steps: tuple[float, ...]
+    median: float
+    interval: Interval | None
+
+
+@dataclass(frozen=True)
+class Row(Summary):
+    """One run: the summary of the score that is compared, both scores apart, and what they rest on."""
+
+    label: str
+    env: str
+    metric: str
     final: str
+    """The score that is compared: "absolute" or "last 10 %"."""
+    last: Summary
+    absolute: Summary | None
+    """Of the seeds that have one."""
+    reached: Reached
     env_steps: tuple[int, int]
     protocol: str
     env_version: str
@@ -36,36 +69,115 @@ class Row:
 
 @dataclass(frozen=True)
 class Improvement:
-    """The probability that a seed of `first` scores above a seed of `second` on the same environment."""
+    """Two algorithms on one environment, or on all of them together (then in normalised scores)."""
 
     env: str
     first: str
     second: str
     probability: float
-    interval: tuple[float, float] | None
+    """That a seed of `first` scores above a seed of `second`."""
+    interval: Interval | None
+    difference: Estimate
+    """Of the IQMs."""
+    p: float | None
+    """How often chance alone would part the means as far; not taken over several environments."""
+    paired: Paired | None
+    """Mean difference at equal seeds; None where no seed number is on both sides, or over several environments."""
+    fewest: int
+    """Seeds on the smaller side."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How the scores of an environment become comparable with another's: `low` is 0 and `high` is 1."""
+
+    env: str
+    low: float
+    high: float
+    words: str
+
+    def of(self, scores: Sequence[float]) -> Float[np.ndarray, "_"]:
+        return (np.asarray(scores, dtype=float) - self.low) / (self.high - self.low)
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One algorithm over all environments, in normalised scores."""
+
+    label: str
+    iqm: Estimate
+    mean: Estimate
+    median: Estimate
+    optimality_gap: Estimate
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The performance profile of one algorithm on one environment (in its metric) or on all (normalised)."""
+
+    env: str
+    label: str
+    thresholds: tuple[float, ...]
+    share: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` found; `grasp.tables` shows it."""
+    """What `compare` found; `grasp.tables` and `grasp.html` show it."""
 
     rows: tuple[Row, ...]
     improvements: tuple[Improvement, ...]
+    scales: tuple[Scale, ...]
+    aggregates: tuple[Aggregate, ...]
+    profiles: tuple[Curve, ...]
+    mixed: tuple[str, ...]
+    """Environments whose runs differ in version or protocol and are compared by force."""
     warnings: tuple[str, ...]
 
 
-def compare(runs: Sequence[RunData]) -> Comparison:
-    """Compare runs, environment by environment."""
+def compare(
+    runs: Sequence[RunData],
+    force: bool = False,
+    threshold: float | None = None,
+    chance: Mapping[str, float] | None = None,
+) -> Comparison:
+    """Compare runs, environment by environment, then over all environments that the algorithms share.
+
+    GraspError where versions or protocols differ, unless forced. `threshold` is the normalised score whose reaching is
+    timed: a win rate as it is, a return as a share of its scale. `chance` is what random play returns, by environment.
+    """
+    if threshold is not None and not 0 < threshold <= 1:
+        raise GraspError(f"threshold must lie above 0 and up to 1 (win rate, or share of the scale), not {threshold}")
     warnings = [w for run in runs for w in run.warnings]
     rows: list[Row] = []
-    improvements = []
+    scales: list[Scale] = []
+    mixed: list[str] = []
     for env in dict.fromkeys(run.env for run in runs):
         group = [run for run in runs if run.env == env]
-        summary = [_row(run, metric_of(group)) for run in group]
-        rows += summary
-        improvements += [_improvement(a, b) for a, b in itertools.combinations(summary, 2)]
-        warnings += _distrust(group, summary)
-    return Comparison(tuple(rows), tuple(improvements), tuple(warnings))
+        metric, final = metric_of(group), protocol.final_of(group)
+        differing = protocol.check(group, force)
+        mixed += [env] if differing else []
+        scale = _scale(group, metric, final, (chance or {}).get(env))
+        best = max((_summary(run, metric, final).iqm for run in group), key=lambda x: -math.inf if math.isnan(x) else x)
+        timed = SHARE * scale.of([best])[0] if threshold is None else threshold
+        summary = [_row(run, metric, final, scale.low + timed * (scale.high - scale.low)) for run in group]
+        found = [*differing, *protocol.distrust(group, metric)]
+        found += ["no score lies above the scale's zero, so nothing is normalised"] * math.isnan(scale.high)
+        rows, scales = rows + summary, [*scales, scale]
+        warnings += [f"{env}: {text}" for text in found]
+    everywhere, notes = _shared(rows)
+    pairs = [pair(a.env, a.label, b.label, a, b) for a, b in itertools.combinations(rows, 2) if a.env == b.env]
+    return Comparison(
+        rows=tuple(rows),
+        improvements=tuple(pairs + _pairs_over_all(rows, scales, everywhere)),
+        scales=tuple(scales),
+        aggregates=tuple(_aggregate(label, _tasks(rows, scales, label)) for label in everywhere),
+        profiles=tuple(_profiles(rows, scales, everywhere)),
+        mixed=tuple(mixed),
+        warnings=(*warnings, *notes),
+    )
 
 
 def in_figures(x: float, metric: str) -> str:
@@ -78,22 +190,31 @@ def in_brackets(interval: tuple[float, float] | None, metric: str) -> str:
     return "n/a" if interval is None else f"[{in_figures(interval[0], metric)}, {in_figures(interval[1], metric)}]"
 
 
-def _row(run: RunData, metric: str) -> Row:
-    finals = [seed.final() for seed in run.seeds]
-    scores = np.array([np.mean([getattr(e, METRICS[metric]) for e in lines]) for lines, _ in finals])
-    sources = [source for _, source in finals]
-    counts = [f"{name} ×{sources.count(name)}" for name in dict.fromkeys(sources)]
-    reached = [seed.env_steps for seed in run.seeds]
-    return Row(
-        label=run.label,
-        env=run.env,
-        metric=metric,
-        seeds=tuple(seed.seed for seed in run.seeds),
+def _summary(run: RunData, metric: str, final: str) -> Summary:
+    seeds = [seed for seed in run.seeds if seed.scored(final)]
+    scores = np.array([seed.score(metric, final) for seed in seeds])
+    return Summary(
+        seeds=tuple(seed.seed for seed in seeds),
         scores=tuple(scores.tolist()),
         iqm=float(stats.iqm(scores)),
         mean=float(stats.mean(scores)),
+        median=float(stats.median(scores)),
         interval=stats.bootstrap(scores, stats.iqm),
-        final=sources[0] if len(counts) == 1 else ", ".join(counts),
+    )
+
+
+def _row(run: RunData, metric: str, final: str, threshold: float) -> Row:
+    steps = [stats.steps_to(seed.curve(metric), threshold) for seed in run.seeds]
+    reached = [seed.env_steps for seed in run.seeds]
+    return Row(
+        **vars(_summary(run, metric, final)),
+        label=run.label,
+        env=run.env,
+        metric=metric,
+        final=final,
+        last=_summary(run, metric, LAST),
+        absolute=_summary(run, metric, ABSOLUTE) if any(seed.absolute for seed in run.seeds) else None,
+        reached=Reached(threshold, tuple(steps), *stats.median_steps(steps)),
         env_steps=(min(reached), max(reached)),
         protocol=run.protocol,
         env_version=run.env_version,
@@ -101,64 +222,76 @@ def _row(run: RunData, metric: str) -> Row:
     )
 
 
-def _improvement(a: Row, b: Row) -> Improvement:
-    probability, interval = stats.probability_of_improvement(a.scores, b.scores)
-    return Improvement(a.env, a.label, b.label, probability, interval)
+def _scale(group: list[RunData], metric: str, final: str, chance: float | None) -> Scale:
+    """Win rates as they are; returns from random play, or else the worst evaluation, to the best seed's score."""
+    if metric == "win rate":
+        return Scale(group[0].env, 0.0, 1.0, "win rates as they are")
+    seen = [getattr(e, METRICS[metric]) for run in group for seed in run.seeds for e in seed.evaluations]
+    low = min((x for x in seen if math.isfinite(x)), default=math.nan) if chance is None else chance
+    scores = [score for run in group for score in _summary(run, metric, final).scores]
+    high = max((x for x in scores if x > low), default=math.nan)
+    source = "the lowest evaluation of any seed" if chance is None else "random play as given"
+    ends = f"0 is {in_figures(low, metric)} ({source}), 1 is {in_figures(high, metric)} (the highest score of a seed)"
+    return Scale(group[0].env, low, high, f"returns on a scale where {ends}")
 
 
-def _unfinished(run: RunData) -> list[str]:
-    planned, final = run.config.get("steps"), run.config.get("final_episodes")
-    planned = planned if isinstance(planned, int) else 0
-    late = [s for s in run.seeds if s.absolute is None and (s.env_steps < planned or final)]
-    seeds, reached = ", ".join(str(s.seed) for s in late), span({s.env_steps for s in late})
-    return [f"{run.label} is unfinished (seed {seeds} at {reached} of {planned:,} env steps)"] if late else []
+def pair(env: str, first: str, second: str, a: Summary, b: Summary) -> Improvement:
+    """Two algorithms by one of their scores."""
+    by_seed = [dict(zip(side.seeds, side.scores, strict=True)) for side in (a, b)]
+    return Improvement(
+        env,
+        first,
+        second,
+        *stats.probability_of_improvement(a.scores, b.scores),
+        difference=stats.difference(a.scores, b.scores),
+        p=stats.exchange_p(a.scores, b.scores),
+        paired=stats.paired_difference(*by_seed),
+        fewest=min(len(a.seeds), len(b.seeds)),
+    )
 
 
-def _plan(run: RunData) -> str:
-    """The evaluation protocol without how far a run has got, so that an unfinished run has the same one."""
-    episodes = span({e.episodes for s in run.seeds for e in s.evaluations}) or "unknown"
-    gaps = np.concatenate([np.diff(s.curve("return")[0]) for s in run.seeds])
-    # Two digits: evaluations fall on whole iterations, whose length may differ a little between algorithms.
-    every = f"every {float(f'{np.median(gaps):.2g}'):,.0f} env steps" if len(gaps) else "once"
-    again = run.config.get("final_episodes") or span({s.absolute.episodes for s in run.seeds if s.absolute}) or "none"
-    return f"{episodes} episodes {every}, {again} at the end"
+def _shared(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
+    """The algorithms that ran on every environment, if there are several of those, and who is left out."""
+    envs = list(dict.fromkeys(row.env for row in rows))
+    labels = list(dict.fromkeys(row.label for row in rows))
+    everywhere = [label for label in labels if {row.env for row in rows if row.label == label} == set(envs)]
+    if len(envs) < 2:
+        return [], []
+    missing = ", ".join(label for label in labels if label not in everywhere)
+    found = [f"over all environments: without {missing}, which did not run on every one"] if missing else []
+    counts = {len(row.seeds) for row in rows if row.label in everywhere}
+    if len(counts) > 1:
+        found.append("over all environments: runs have different numbers of seeds; more seeds weigh more in the IQM")
+    return everywhere, found
 
 
-def _differing(what: str, group: list[Row], values: list[str]) -> list[str]:
-    if len(set(values)) == 1:
-        return []
-    each = "; ".join(f"{row.label}: {value}" for row, value in zip(group, values, strict=True))
-    return [f"{what} differ between the runs ({each})"]
+def _tasks(rows: Sequence[Row], scales: Sequence[Scale], label: str) -> list[Float[np.ndarray, "_"]]:
+    """Normalised scores of an algorithm, one environment after the other."""
+    return [scale.of(row.scores) for scale in scales for row in rows if (row.env, row.label) == (scale.env, label)]
 
 
-def _distrust(group: list[RunData], rows: list[Row]) -> list[str]:
-    """Everything about the runs on one environment that a reader of their numbers must know."""
-    found = [w for run in group for w in _unfinished(run)]
-    ragged = [r for run, r in zip(group, rows, strict=True) if r.env_steps[0] < r.env_steps[1] and not _unfinished(run)]
-    found += [f"the seeds of {row.label} reached {span(set(row.env_steps))} env steps" for row in ragged]
-    found += _differing("env steps", rows, [span(set(row.env_steps)) for row in rows])
-    found += _differing("environment versions", rows, [row.env_version for row in rows])
-    found += _differing("evaluation protocols", rows, [_plan(run) for run in group])
-    found += _differing("score definitions", rows, [row.final for row in rows])
-    found += _differing("seeds", rows, [" ".join(map(str, row.seeds)) for row in rows])
-    if rows[0].metric == "return" and any(run.has_wins for run in group):
-        found.append("only some runs record wins, so returns are compared")
-    for run, row in zip(group, rows, strict=True):
-        found += _narrow(run, row)
-    return [f"{rows[0].env}: {text}" for text in found]
+def _aggregate(label: str, tasks: list[Float[np.ndarray, "_"]]) -> Aggregate:
+    found = stats.aggregate(tasks)
+    return Aggregate(label, found["IQM"], found["mean"], found["median"], found["optimality gap"])
 
 
-def _narrow(run: RunData, row: Row) -> list[str]:
-    """Why a row has no interval."""
-    if np.isnan(row.scores).any():
-        return [f"{row.label} has a score that is not a number"]
-    if len(row.seeds) > 1:
-        same = f"all {len(row.seeds)} seeds of {row.label} score the same, so no interval over seeds"
-        return [same] if len(set(row.scores)) == 1 else []
-    lines = run.seeds[0].final()[0]
-    text = f"{row.label} has one seed, so no interval over seeds"
-    if row.metric == "return" or any(e.episodes is None for e in lines):
-        return [text]
-    episodes = sum(e.episodes or 0 for e in lines)
-    interval = stats.wilson(round(sum((e.win_rate or 0.0) * (e.episodes or 0) for e in lines)), episodes)
-    return [f"{text}; over its {episodes:,} episodes alone: {in_brackets(interval, row.metric)} (Wilson)"]
+def _pairs_over_all(rows: Sequence[Row], scales: Sequence[Scale], labels: list[str]) -> list[Improvement]:
+    found = []
+    for first, second in itertools.combinations(labels, 2):
+        a, b = _tasks(rows, scales, first), _tasks(rows, scales, second)
+        fewest = min(len(task) for task in a + b)
+        chance = stats.probability_of_improvement(a, b)
+        found.append(Improvement(OVERALL, first, second, *chance, stats.difference(a, b), None, None, fewest))
+    return found
+
+
+def _profiles(rows: Sequence[Row], scales: Sequence[Scale], everywhere: list[str]) -> list[Curve]:
+    wanted = [(row.env, row.label, [np.asarray(row.scores)]) for row in rows]
+    wanted += [(OVERALL, label, _tasks(rows, scales, label)) for label in everywhere]
+    found = []
+    for env, label, tasks in wanted:
+        pool = [x for e, _, other in wanted if e == env for task in other for x in task if math.isfinite(x)] or [0.0]
+        margin = 0.05 * (max(pool) - min(pool)) or 0.5
+        ends = min(pool) - margin, max(pool) + margin
+        found.append(Curve(env, label, *(tuple(x.tolist()) for x in stats.profile(tasks, np.linspace(*ends, POINTS)))))
+    return found

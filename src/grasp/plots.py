@@ -66,10 +66,7 @@ def band(curves: Sequence[Curve]) -> Band:
     line = np.asarray(statistic(values))
     if len(curves) < 3:
         return Band(steps, line, values.min(axis=1), values.max(axis=1))
-    # Where all seeds agree there is no interval, and the band closes on the line.
-    pairs = zip(values, line, strict=True)
-    ends = np.array([stats.bootstrap(v, statistic) or (m, m) for v, m in pairs], dtype=float).reshape(-1, 2)
-    return Band(steps, line, ends[:, 0], ends[:, 1])
+    return Band(steps, line, *stats.bootstrap_curve(values, statistic))
 
 
 def binned(curve: Curve, last: float) -> Curve:
@@ -98,7 +95,7 @@ def curves(runs: Sequence[RunData], path: str | Path) -> None:
         column = axes[i // columns * (1 + len(training)) :, i % columns][: 1 + len(training)]
         _draw_env(list(column), [run for run in runs if i < len(envs) and run.env == envs[i]], training, chosen)
     _legend(figure, chosen)
-    lines = [line for text in _caption(runs, bool(training)) for line in textwrap.wrap(text, 140)]
+    lines = [line for text in caption(runs, bool(training)) for line in textwrap.wrap(text, 140)]
     figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=8.5, color=INK, linespacing=1.4, parse_math=False)
     figure.savefig(str(path))
 
@@ -133,7 +130,7 @@ def _draw_evaluations(ax: "Axes", group: list[RunData], chosen: dict[str, Style]
     counts = sorted({len(run.seeds) for run in group})
     for run in group:
         _draw(ax, [s.curve(metric) for s in run.seeds if s.evaluations], chosen[run.label])
-    _dress(ax, f"{metric}\n({_statistic(counts)})")
+    _dress(ax, f"{metric}\n({statistic_of(group)})")
     ax.set_title(group[0].env, fontsize=11, fontweight="bold", color=INK, loc="left", pad=18, parse_math=False)
     seeds = "–".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
     ax.text(0, 1.02, f"n = {seeds} seed{'s' * (counts[-1] > 1)}", transform=ax.transAxes, fontsize=9, color=INK)
@@ -190,7 +187,9 @@ def _legend(figure: "Figure", chosen: dict[str, Style]) -> None:
         entry.set_parse_math(False)  # a label comes from a config and may hold a dollar sign
 
 
-def _statistic(counts: list[int]) -> str:
+def statistic_of(group: Sequence[RunData]) -> str:
+    """What a line is of the seeds of its run."""
+    counts = sorted({len(run.seeds) for run in group})
     if counts[-1] == 1:
         return "one seed"
     if counts[0] >= 4:
@@ -198,7 +197,7 @@ def _statistic(counts: list[int]) -> str:
     return "mean over seeds" if counts[-1] < 4 else "IQM; mean where n < 4"
 
 
-def _caption(runs: Sequence[RunData], training: bool) -> list[str]:
+def caption(runs: Sequence[RunData], training: bool) -> list[str]:
     """What the picture shows, said once for each kind of band in it, and how the points were measured."""
     counts = {len(run.seeds) for run in runs}
     kinds = {

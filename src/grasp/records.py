@@ -1,8 +1,10 @@
 """Run directories as they were left: finished, killed half way, or short of a seed."""
 
 import dataclasses
+import hashlib
 import json
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from grasp.config import header
+from grasp import presets
+from grasp.config import EVALUATIONS, RUN_FIELDS, header
+from grasp.hyper import ALGORITHMS
 from grasp.journal import parse
 from grasp.runs import is_seed, locate
 from grasp.types import GraspError
@@ -28,6 +32,9 @@ class Evaluation(NamedTuple):
     return_mean: float
     win_rate: float | None
     episodes: int | None
+    returns: tuple[float, ...] = ()
+    """Of each episode, where the line has them."""
+    wins: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,17 +47,24 @@ class SeedData:
     training: dict[str, Float[np.ndarray, "2 _"]]
     """Training metric -> (env steps, values), only those in `TRAINING` that the run has."""
     env_steps: int
+    sha256: str
+    """Of the metrics file as it was read."""
 
     def curve(self, metric: str) -> Float[np.ndarray, "2 _"]:
         """(env steps, values) of one of `METRICS`."""
         points = [(float(e.env_steps), getattr(e, METRICS[metric])) for e in self.evaluations]
         return np.array(points, dtype=float).reshape(-1, 2).T
 
-    def final(self) -> tuple[list[Evaluation], str]:
-        """The evaluations that the seed's score is the mean of, and what they are called."""
-        if self.absolute is not None:
-            return [self.absolute], ABSOLUTE
-        return list(self.evaluations[-math.ceil(len(self.evaluations) / 10) :]), LAST
+    def score(self, metric: str, final: str) -> float:
+        """The absolute metric (the best checkpoint, evaluated again), or the mean of the last tenth of evaluations."""
+        lines = self.scored(final)
+        return float(np.mean([getattr(line, METRICS[metric]) for line in lines])) if lines else math.nan
+
+    def scored(self, final: str) -> list[Evaluation]:
+        """The evaluations that a score is the mean of; none where the seed has no such score yet."""
+        if final == ABSOLUTE:
+            return [] if self.absolute is None else [self.absolute]
+        return list(self.evaluations[-math.ceil(len(self.evaluations) / 10) :])
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +90,11 @@ class RunData:
     def env_version(self) -> str:
         """The package that decides the dynamics, and its version."""
         return f"{self.versions.get('env_package', 'unknown package')} {self.versions.get('env_version', '?')}"
+
+    @property
+    def command(self) -> str:
+        """The command that makes the same configuration; empty where this grasp has no such algorithm or preset."""
+        return _command(self.algo, self.env, self.config)
 
     @property
     def protocol(self) -> str:
@@ -122,7 +141,7 @@ def _load_run(path: Path) -> RunData:
         versions = _read_object(directory / "versions.json")
     numbers = sorted(int(d.name[5:]) for d in directory.iterdir() if is_seed(d))
     read = [_load_seed(directory, n) for n in ([only] if only is not None else numbers)]
-    seeds = tuple(seed for seed, _ in read if seed.evaluations or seed.absolute)
+    seeds = tuple(seed for seed, _ in read if seed.evaluations)
     if not seeds:
         done = max((seed.env_steps for seed, _ in read), default=0)
         raise GraspError(
@@ -155,7 +174,8 @@ def _parse(line: str) -> dict[str, Any] | None:
 def _load_seed(directory: Path, seed: int) -> tuple[SeedData, list[str]]:
     """One seed's records and the lines that could not be read; a broken last line is only a run that was killed."""
     path = directory / f"seed-{seed}" / "metrics.jsonl"
-    lines = path.read_text(errors="replace").rstrip().split("\n") if path.is_file() else []
+    content = path.read_bytes() if path.is_file() else b""
+    lines = content.decode(errors="replace").rstrip().split("\n") if content else []
     parsed = [_parse(line) for line in lines]
     broken = [f"{path} line {i} is not a whole record and is left out" for i, r in enumerate(parsed[:-1], 1) if not r]
     records = [r for r in parsed if r]
@@ -169,7 +189,8 @@ def _load_seed(directory: Path, seed: int) -> tuple[SeedData, list[str]]:
             training[name] = np.array(sorted(series.items()), dtype=float).T
     reached = int(max((r["env_steps"] for r in records), default=0))
     evaluations = tuple(points[step] for step in sorted(points))
-    return SeedData(seed, evaluations, absolute[-1] if absolute else None, training, reached), broken
+    sha256 = hashlib.sha256(content).hexdigest()
+    return SeedData(seed, evaluations, absolute[-1] if absolute else None, training, reached, sha256), broken
 
 
 def _evaluation(record: dict[str, Any]) -> Evaluation:
@@ -179,14 +200,35 @@ def _evaluation(record: dict[str, Any]) -> Evaluation:
         return_mean=math.nan if value is None else float(value),
         win_rate=None if rate is None else float(rate),
         episodes=None if episodes is None else int(episodes),
+        returns=_numbers(record.get("returns")),
+        wins=_numbers(record.get("wins")),
     )
 
 
-def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat = {}
+def _numbers(values: list[Any] | None) -> tuple[float, ...]:
+    return tuple(math.nan if value is None else float(value) for value in values or ())
+
+
+def _command(algo: str, env: str, config: dict[str, Any]) -> str:
+    try:
+        hyper = ALGORITHMS[algo]
+        usual = {field.name: field.default for field in RUN_FIELDS} | dataclasses.asdict(hyper)
+        usual |= presets.settings(config.get("preset", "default"), hyper, env)
+        usual["eval_interval"] = max(int(config.get("steps", usual["steps"])) // EVALUATIONS, 1)
+    except (KeyError, GraspError):
+        return ""
+    chosen = config | config.get("hyper", {})
+    own = {name: chosen[name] for name in usual if name in chosen and chosen[name] != usual[name]}
+    flags = [f"--{name} {str(value).lower() if isinstance(value, bool) else value}" for name, value in own.items()]
+    return " ".join(["grasp train", algo, shlex.quote(env), *flags])
+
+
+def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings under dotted names."""
+    found = {}
     for key, value in config.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found
 
 
 def _with_labels(runs: list[RunData]) -> list[RunData]:
@@ -200,7 +242,7 @@ def _with_labels(runs: list[RunData]) -> list[RunData]:
 
 def _difference(run: RunData, twins: list[RunData]) -> str:
     """What sets a run apart: at most three fields of its config, else its directory, else its path."""
-    configs = [_flat(r.config) for r in twins]
+    configs = [flat(r.config) for r in twins]
     mine = configs[twins.index(run)]
     # `out` always differs and says less than the directory's name.
     differing = [k for k in mine if k != "out" and any(c.get(k) != mine[k] for c in configs)]

@@ -1,30 +1,49 @@
-"""A comparison in print: for a terminal, as Markdown, as LaTeX."""
+"""A comparison in print: for a terminal, as Markdown, LaTeX, CSV, and in the format of marl-eval."""
 
+import csv
 import dataclasses
+import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from grasp import plots
-from grasp.comparison import Comparison, Improvement, Row, in_brackets, in_figures
-from grasp.records import RunData, short
+from grasp.comparison import OVERALL, Aggregate, Comparison, Improvement, Row, Summary, in_brackets, in_figures
+from grasp.records import ABSOLUTE, LAST, Evaluation, RunData, SeedData, short
 from grasp.types import GraspError
+from grasp.verdict import verdicts
 
 FEW = 3
 """Pairs of algorithms that are printed one by one."""
-HEADER = ("algorithm", "seeds", "IQM", "95 % interval", "mean", "score", "steps")
+HEADER = ("algorithm", "seeds", "IQM", "95 % interval", "mean", "median", "steps")
+OVER_ALL = ("algorithm", "IQM", "95 % interval", "mean", "median", "optimality gap")
+NAMES = {
+    ABSOLUTE: "absolute metric (best checkpoint, evaluated again)",
+    LAST: "final score (mean of the last tenth of evaluations)",
+}
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    numbers = in_figures(row.iqm, row.metric), in_brackets(row.interval, row.metric), in_figures(row.mean, row.metric)
+class Section(NamedTuple):
+    """One table and the notes that belong under it."""
+
+    env: str
+    title: str
+    header: tuple[str, ...]
+    lines: list[tuple[str, ...]]
+    notes: list[str]
+
+
+def cells(row: Row, summary: Summary) -> tuple[str, ...]:
+    """One of a run's two scores, in the columns of `HEADER`."""
+    iqm, mean, median = (in_figures(x, row.metric) for x in (summary.iqm, summary.mean, summary.median))
     steps = "–".join(short(n) for n in dict.fromkeys(row.env_steps))
-    return (row.label, str(len(row.seeds)), *numbers, row.final, steps)
+    return row.label, str(len(summary.seeds)), iqm, in_brackets(summary.interval, row.metric), mean, median, steps
 
 
 def _chances(pairs: list[Improvement]) -> list[str]:
@@ -41,71 +60,127 @@ def _chances(pairs: list[Improvement]) -> list[str]:
     ]
 
 
-def _sections(comparison: Comparison) -> list[tuple[str, list[Row], list[str]]]:
-    """For each environment: a title, its rows, and the notes that belong under its table."""
+def _paired(pairs: list[Improvement], metric: str) -> list[str]:
+    """Differences at equal seeds, of a few pairs; a comparison of many has them in its report."""
+    few = pairs if len(pairs) <= FEW else []
+    return [f"{pair.first} − {pair.second} at equal seeds: {paired(pair, metric)}" for pair in few]
+
+
+def paired(pair: Improvement, metric: str) -> str:
+    """The mean difference at equal seeds, or why there is none."""
+    if pair.paired is None:
+        return "no seed number is on both sides"
+    seeds, gap, interval, alone = pair.paired
+    size = f"{in_figures(gap, metric)} {in_brackets(interval, metric)}, {len(seeds)} pair{'s' * (len(seeds) > 1)}"
+    return f"{size} (without seed{'s' * (len(alone) > 1)} {', '.join(map(str, alone))})" if alone else size
+
+
+def speed(row: Row) -> str:
+    """The median steps to the threshold, its interval, and how many seeds got there if not all did."""
+
+    def steps(x: float) -> str:
+        return "never" if math.isinf(x) else short(x)
+
+    found, n = row.reached, len(row.reached.steps)
+    interval = "" if found.interval is None else f" [{steps(found.interval[0])}, {steps(found.interval[1])}]"
+    got_there = sum(math.isfinite(x) for x in found.steps)
+    return f"{steps(found.median)}{interval}{f', {got_there} of {n} seeds' * (got_there < n)}"
+
+
+def speed_words(row: Row) -> str:
+    """What `speed` says of the rows on an environment."""
+    line = in_figures(row.reached.threshold, row.metric)
+    return f"Median env steps until three evaluations in a row average {line}; never is later than any other"
+
+
+def _env_sections(env: str, comparison: Comparison) -> list[Section]:
+    """The score that is compared, with the notes, then the other one."""
+    rows = [row for row in comparison.rows if row.env == env]
+    protocols = {p: [row.label for row in rows if row.protocol == p] for p in dict.fromkeys(r.protocol for r in rows)}
+    notes = [f"{p}." if len(protocols) == 1 else f"{', '.join(labels)}: {p}." for p, labels in protocols.items()]
+    pairs = [pair for pair in comparison.improvements if pair.env == env]
+    notes += [*_chances(pairs), *_paired(pairs, rows[0].metric)]
+    notes.append(f"{speed_words(rows[0])}: {'; '.join(f'{row.label} {speed(row)}' for row in rows)}.")
+    head = f"{env}: {rows[0].metric}, {' / '.join(dict.fromkeys(r.env_version for r in rows))}"
     sections = []
-    for env in dict.fromkeys(row.env for row in comparison.rows):
-        rows = [row for row in comparison.rows if row.env == env]
-        protocols = dict.fromkeys(row.protocol for row in rows)
-        each = [
-            p if len(protocols) == 1 else f"{', '.join(r.label for r in rows if r.protocol == p)}: {p}"
-            for p in protocols
-        ]
-        notes = [f"{text}." for text in each]
-        notes += _chances([pair for pair in comparison.improvements if pair.env == env])
-        sections.append(
-            (f"{env}: {rows[0].metric}, {' / '.join(dict.fromkeys(r.env_version for r in rows))}", rows, notes)
-        )
-    return sections
+    for final in sorted((ABSOLUTE, LAST), key=lambda name: name != rows[0].final):
+        found = [(row, row.absolute if final == ABSOLUTE else row.last) for row in rows]
+        lines = [cells(row, summary) for row, summary in found if summary is not None]
+        sections.append(Section(env, f"{head}, {NAMES[final]}", HEADER, lines, [] if sections else notes))
+    return [section for section in sections if section.lines]
+
+
+def aggregate_cells(found: Aggregate) -> tuple[str, ...]:
+    """An algorithm over all environments, in the columns of `OVER_ALL`."""
+    values = (found.iqm, found.mean, found.median, found.optimality_gap)
+    iqm, *others = [in_figures(x.value, "win rate") for x in values]
+    return found.label, iqm, in_brackets(found.iqm.interval, "win rate"), *others
+
+
+def _over_all(comparison: Comparison) -> Section:
+    pairs = [pair for pair in comparison.improvements if pair.env == OVERALL]
+    notes = [f"{scale.env}: {scale.words}." for scale in comparison.scales]
+    lines = [aggregate_cells(found) for found in comparison.aggregates]
+    return Section(OVERALL, f"{OVERALL}: normalised score", OVER_ALL, lines, [*notes, *_chances(pairs)])
+
+
+def _sections(comparison: Comparison) -> list[Section]:
+    envs = dict.fromkeys(row.env for row in comparison.rows)
+    sections = [section for env in envs for section in _env_sections(env, comparison)]
+    return [*sections, _over_all(comparison)] if comparison.aggregates else sections
 
 
 def render(comparison: Comparison) -> Group:
     """The comparison for a terminal."""
-    parts = []
-    for title, rows, notes in _sections(comparison):
-        table = Table(title=Text(title, style="bold"), title_justify="left")
-        for name in HEADER:
-            left = name in ("algorithm", "score")
+    parts = [
+        line
+        for found in verdicts(comparison)
+        for line in (Text(f"{found.title}.", style="bold"), Text(found.detail, style="dim"), Text(""))
+    ]
+    for section in _sections(comparison):
+        table = Table(title=Text(section.title, style="bold"), title_justify="left")
+        for name in section.header:
+            left = name == "algorithm"
             table.add_column(name, justify="left" if left else "right", overflow="fold", no_wrap=not left)
-        for row in rows:
-            table.add_row(*(Text(cell) for cell in _cells(row)))
-        parts += [table, *(Text(note, style="dim") for note in notes), Text("")]
+        for line in section.lines:
+            table.add_row(*(Text(cell) for cell in line))
+        parts += [table, *(Text(note, style="dim") for note in section.notes), Text("")]
     return Group(*parts, *(Text(f"warning: {w}", style="yellow") for w in comparison.warnings))
 
 
 def markdown(comparison: Comparison) -> str:
     """The comparison as Markdown tables."""
-    blocks = []
-    for title, rows, notes in _sections(comparison):
-        lines = [HEADER, ("---",) * len(HEADER), *(_cells(row) for row in rows)]
+    blocks = ["\n".join(f"- **{found.title}.** {found.detail}" for found in verdicts(comparison))]
+    for section in _sections(comparison):
+        lines = [section.header, ("---",) * len(section.header), *section.lines]
         table = "\n".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines)
-        blocks += [f"## {title}", table, "\n".join(f"- {note}" for note in notes)]
+        blocks += [f"## {section.title}", table, "\n".join(f"- {note}" for note in section.notes)]
     if comparison.warnings:
         blocks += ["## Warnings", "\n".join(f"- {warning}" for warning in comparison.warnings)]
-    return "\n\n".join(blocks) + "\n"
+    return "\n\n".join(block for block in blocks if block) + "\n"
 
 
 _TEX = str.maketrans(
     {c: f"\\{c}" for c in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {"×": r"$\times$", "–": "--", ">": "$>$", "<": "$<$", "·": r"$\cdot$"}
+    | {"×": r"$\times$", "–": "--", "−": "$-$", ">": "$>$", "<": "$<$", "·": r"$\cdot$"}
 )
 
 
 def latex(comparison: Comparison) -> str:
     """The comparison as one booktabs table with the protocol under it; warnings are comments, for the author only."""
     body, notes = [], []
-    for title, rows, found in _sections(comparison):
-        body += [r"\midrule", rf"\multicolumn{{{len(HEADER)}}}{{l}}{{{title.translate(_TEX)}}} \\", r"\midrule"]
-        body += [" & ".join(cell.translate(_TEX) for cell in _cells(row)) + r" \\" for row in rows]
-        notes += [f"{rows[0].env}: {note}".translate(_TEX) for note in found]
+    for section in _sections(comparison):
+        title = rf"\multicolumn{{{len(HEADER)}}}{{l}}{{{section.title.translate(_TEX)}}} \\"
+        body += [r"\midrule", title, _tex_line(section.header), r"\midrule"]
+        body += [_tex_line(line) for line in section.lines]
+        notes += [f"{section.env}: {note}".translate(_TEX) for note in section.notes]
     return "\n".join(
         [
             *(f"% warning: {warning}" for warning in comparison.warnings),
-            r"\begin{tabular}{lrrrrlr}",
+            r"\begin{tabular}{lrrrrrr}",
             r"\toprule",
-            " & ".join(name.translate(_TEX) for name in HEADER) + r" \\",
-            *body,
+            *body[1:],
             r"\bottomrule",
             r"\end{tabular}",
             r"\par\footnotesize",
@@ -115,35 +190,91 @@ def latex(comparison: Comparison) -> str:
     )
 
 
-def _finite(value: Any) -> Any:
+def _tex_line(cells: Sequence[str]) -> str:
+    return " & ".join(cell.translate(_TEX) for cell in cells) + r" \\"
+
+
+def finite(value: Any) -> Any:
     """The same value with null for what JSON has no number for."""
     if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
+        return {k: finite(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
+        return [finite(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write(comparison: Comparison, runs: Sequence[RunData], out: Path, tex: bool) -> None:
-    """The table (.md, or .tex), the numbers, and the curves as points (.csv) and as a picture, in one directory."""
+    """The table (.md, or .tex), the numbers (.csv, .json), the curves as points and as a picture, in one directory."""
     if out.exists() and not out.is_dir():
         raise GraspError(f"'{out}' is a file; give --out a directory, for example '{out.with_suffix('')}-comparison'")
     out.mkdir(parents=True, exist_ok=True)
     table = out / ("table.tex" if tex else "table.md")
     table.write_text(latex(comparison) if tex else markdown(comparison), encoding="utf-8")
+    found = dataclasses.asdict(comparison) | {"verdicts": [dataclasses.asdict(v) for v in verdicts(comparison)]}
+    # A profile is a function of the scores, which are all there.
+    found = {name: value for name, value in found.items() if name != "profiles"}
     sources = [{"label": r.label, "env": r.env, "config": r.config, "versions": r.versions} for r in runs]
-    text = json.dumps(_finite(dataclasses.asdict(comparison) | {"runs": sources}), indent=1, allow_nan=False)
+    text = json.dumps(finite(found | {"runs": sources}), indent=1, allow_nan=False)
     (out / "comparison.json").write_text(text + "\n", encoding="utf-8")
+    (out / "rows.csv").write_text(rows(comparison), encoding="utf-8")
     (out / "curves.csv").write_text(points(comparison, runs), encoding="utf-8")
     plots.curves(runs, out / "curves.png")
 
 
+def _csv(lines: Iterable[Sequence[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
+
+
+def rows(comparison: Comparison) -> str:
+    """Both scores of every run as CSV, one a line; an empty cell is a number that does not exist."""
+    names = "env,algorithm,metric,score,compared,seeds,iqm,low,high,mean,median,env_steps,threshold,steps_to_threshold"
+    lines: list[Sequence[object]] = [[*names.split(","), "seeds_at_threshold", "env_version", "protocol", "path"]]
+    for row in comparison.rows:
+        reached = row.reached
+        speed = [reached.threshold, finite(reached.median), sum(map(math.isfinite, reached.steps))]
+        for final, found in ((ABSOLUTE, row.absolute), (LAST, row.last)):
+            if found is None:
+                continue
+            numbers = [found.iqm, *(found.interval or ("", "")), found.mean, found.median, row.env_steps[1], *speed]
+            head = [row.env, row.label, row.metric, final, str(final == row.final).lower(), len(found.seeds)]
+            cells = [f"{x:.6g}" if isinstance(x, float) else x for x in numbers]
+            lines.append([*head, *cells, row.env_version, row.protocol, row.path])
+    return _csv(lines)
+
+
 def points(comparison: Comparison, runs: Sequence[RunData]) -> str:
-    """Every evaluation of every seed, one a line."""
+    """Every evaluation of every seed as CSV, one a line."""
     metrics = {row.env: row.metric for row in comparison.rows}
-    lines = ["env,algorithm,seed,env_steps,metric,value"]
+    lines: list[Sequence[object]] = [("env", "algorithm", "seed", "env_steps", "metric", "value")]
     for run in runs:
         for seed in run.seeds:
             for steps, value in seed.curve(metrics[run.env]).T:
-                lines.append(f"{run.env},{run.label},{seed.seed},{steps:.0f},{metrics[run.env]},{value:.6g}")
-    return "\n".join(lines) + "\n"
+                lines.append((run.env, run.label, seed.seed, f"{steps:.0f}", metrics[run.env], f"{value:.6g}"))
+    return _csv(lines)
+
+
+def marl_eval(runs: Sequence[RunData]) -> str:
+    """The evaluations as marl-eval's JSON: environment, task, algorithm, run, step; numbers an episode each.
+
+    Names are in lower case and without commas, as its loader wants them. It also wants equal numbers of runs and steps
+    everywhere and refuses other data itself; here nothing is left out to please it.
+    """
+    found: dict[str, Any] = {}
+    for run in runs:
+        family, _, task = run.env.lower().partition("/")
+        algorithms = found.setdefault(family, {}).setdefault(task or family, {})
+        algorithms[run.label.replace(",", "")] = {f"seed_{seed.seed}": _marl_run(seed) for seed in run.seeds}
+    return json.dumps(finite(found), allow_nan=False) + "\n"
+
+
+def _marl_run(seed: SeedData) -> dict[str, Any]:
+    steps = {f"step_{i}": {"step_count": e.env_steps} | _marl_metrics(e) for i, e in enumerate(seed.evaluations)}
+    # Last, since the loader takes a run's last entry for it.
+    return steps | ({"absolute_metrics": _marl_metrics(seed.absolute)} if seed.absolute else {})
+
+
+def _marl_metrics(line: Evaluation) -> dict[str, list[float]]:
+    wins = {} if line.win_rate is None else {"win_rate": list(line.wins) or [line.win_rate]}
+    return {"return": list(line.returns) or [line.return_mean]} | wins

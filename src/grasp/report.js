@@ -1,0 +1,316 @@
+/* The report's page. It stands in one module with charts.js, of which it has the exports `lineChart` and `short`. */
+
+const SURE = { clear: "clear result", likely: "not settled", open: "no clear result" };
+const MANY = 3; // algorithms from which on a matrix tells more than a list of pairs
+const BANDS = 4; // algorithms up to which profiles have bands
+const data = JSON.parse(document.getElementById("data").textContent);
+const main = document.querySelector("main");
+const drawn = []; // every chart, to draw again at the width of paper
+
+/** An element with text, put at the end of `parent`. */
+function put(parent, name, text = "", className = "") {
+  const made = parent.appendChild(document.createElement(name));
+  if (className) made.className = className;
+  made.textContent = text;
+  return made;
+}
+
+function svg(parent, name, attributes, text = "") {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.textContent = text;
+  return parent ? parent.appendChild(made) : made;
+}
+
+/** Round numbers from low to high, about `count` of them. */
+function ticks(low, high, count) {
+  const rough = (high - low) / Math.max(count, 1);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((m) => m * power).find((size) => size >= rough * 0.999);
+  const first = Math.ceil(low / step - 1e-9);
+  return Array.from({ length: Math.floor(high / step + 1e-9) - first + 1 }, (_, i) => Number(((first + i) * step).toPrecision(12)));
+}
+
+/** The ends of an axis: those that are fixed, else those of the numbers with a margin. */
+function ends(numbers, fixed) {
+  const known = numbers.filter((x) => x !== null);
+  let [low, high] = known.length ? [Math.min(...known), Math.max(...known)] : [0, 1];
+  if (low === high) [low, high] = [low - (Math.abs(low) * 0.1 || 0.5), high + (Math.abs(high) * 0.1 || 0.5)];
+  const margin = (high - low) * 0.05;
+  return [fixed[0] ?? low - margin, fixed[1] ?? high + margin];
+}
+
+function chart(parent, draw) {
+  const box = put(parent, "div", "", "chart");
+  const again = () => draw(box);
+  drawn.push(again);
+  again();
+}
+
+const coloured = (series) => series.map((s) => ({ ...s, ...data.styles[s.label] }));
+
+function lines(parent, series, options) {
+  chart(parent, (box) => lineChart(box, { series: coloured(series), ...options }));
+}
+
+function ink(node, label, properties) {
+  const { colour } = data.styles[label];
+  for (const name of properties) node.style.setProperty(name, colour === "#000000" ? "var(--ink)" : colour);
+}
+
+function algorithm(cell, label) {
+  ink(put(cell, "span", "", "key"), label, ["background"]);
+  cell.append(label);
+}
+
+function table(parent, header, rows, words = []) {
+  const made = put(put(parent, "div", "", "wide"), "table");
+  const head = put(put(made, "thead"), "tr");
+  header.forEach((name, i) => put(head, "th", name, words.includes(i) ? "words" : ""));
+  const body = put(made, "tbody");
+  for (const row of rows) {
+    const line = put(body, "tr");
+    row.forEach((text, i) => {
+      const cell = put(line, "td", "", words.includes(i) ? "words" : "");
+      if (i === 0 && text in data.styles) algorithm(cell, text);
+      else cell.textContent = text ?? "";
+    });
+  }
+  return made;
+}
+
+/**
+ * Dots for seeds, a bar for the interval and a mark for the statistic, one row an algorithm.
+ * @param {{label: string, value: number|null, low: number|null, high: number|null, dots: (number|null)[], words: string}[]} rows
+ * @param {{range?: (number|null)[], xLabel?: string}} options
+ */
+function dotChart(parent, rows, { range: fixed = [], xLabel = "" } = {}) {
+  chart(parent, (box) => {
+    const width = Math.max(box.clientWidth, 240);
+    const left = 14 + 7.3 * Math.max(...rows.map((row) => row.label.length));
+    const right = width - 16 - 7 * Math.max(...rows.map((row) => row.words.length));
+    const [step, bottom] = [24, rows.length * 24 + 6];
+    const [low, high] = ends(rows.flatMap((row) => [row.value, row.low, row.high, ...row.dots]), fixed);
+    const at = (x) => left + ((Math.min(Math.max(x, low), high) - low) / (high - low)) * (right - left);
+    const words = `${xLabel}: ${rows.map((row) => `${row.label} ${row.words}`).join("; ")}`;
+    const root = svg(null, "svg", { class: "dots", height: bottom + (xLabel ? 34 : 20), role: "img", "aria-label": words });
+    for (const tick of ticks(low, high, (right - left) / 70)) {
+      svg(root, "line", { class: "rule", x1: at(tick), x2: at(tick), y1: 0, y2: bottom });
+      svg(root, "text", { class: "tick", x: at(tick), y: bottom + 14, "text-anchor": "middle" }, short(tick));
+    }
+    if (xLabel) svg(root, "text", { class: "tick", x: (left + right) / 2, y: bottom + 30, "text-anchor": "middle" }, xLabel);
+    rows.forEach((row, i) => drawDots(root, row, at, { y: (i + 0.5) * step + 2, left, right }));
+    box.replaceChildren(root);
+  });
+}
+
+function drawDots(root, row, at, { y, left, right }) {
+  svg(root, "text", { x: left - 12, y: y + 4, "text-anchor": "end" }, row.label);
+  svg(root, "text", { x: right + 12, y: y + 4 }, row.words);
+  if (row.low !== null) {
+    // An end that is missing beside one that is there is infinitely far.
+    const bar = svg(root, "line", { class: "bar", x1: at(row.low), x2: row.high === null ? right : at(row.high), y1: y, y2: y });
+    ink(bar, row.label, ["stroke"]);
+  }
+  for (const dot of row.dots.filter((x) => x !== null)) {
+    ink(svg(root, "circle", { class: "dot", cx: at(dot), cy: y, r: 3 }), row.label, ["fill"]);
+  }
+  if (row.value !== null) ink(svg(root, "circle", { class: "mark", cx: at(row.value), cy: y, r: 5.5 }), row.label, ["fill"]);
+}
+
+/** P(row above column) for all pairs, from vermilion (0) over paper (0.5) to blue (1). */
+function matrix(parent, labels, pairs) {
+  const made = put(put(parent, "div", "", "wide"), "table", "", "matrix");
+  const head = put(put(made, "thead"), "tr");
+  put(head, "th", "P(row > column)");
+  labels.forEach((label) => put(head, "th", label));
+  const body = put(made, "tbody");
+  for (const row of labels) {
+    const line = put(body, "tr");
+    put(line, "th", row);
+    for (const column of labels) {
+      const cell = put(line, "td");
+      const pair = pairs.find((p) => [p.first, p.second].includes(row) && [p.first, p.second].includes(column));
+      if (row === column || !pair || pair.chance === null) continue;
+      const chance = pair.first === row ? pair.chance : 1 - pair.chance;
+      cell.textContent = chance.toFixed(2);
+      const share = `${Math.round(Math.abs(chance - 0.5) * 110)}%`;
+      cell.style.background = `color-mix(in oklab, ${chance < 0.5 ? "#d55e00" : "#0072b2"} ${share}, transparent)`;
+      cell.title = `${pair.first} against ${pair.second}: ${pair.chance_words}`;
+    }
+  }
+}
+
+function pairTable(parent, pairs) {
+  const overall = pairs.every((pair) => pair.p === null);
+  const header = ["pair", "difference of IQMs", "P(first higher)", ...(overall ? [] : ["permutation p", "at equal seeds"]), "verdict"];
+  const made = table(parent, header, pairs.map((pair) => [
+    `${pair.first} − ${pair.second}`, pair.difference, pair.chance_words, ...(overall ? [] : [pair.p, pair.paired]),
+    pair.sure === "open" ? "no clear difference" : `${pair.ahead} ${pair.sure === "clear" ? "is better" : "scored higher, not settled"}`,
+  ]), overall ? [] : [4]);
+  made.querySelectorAll("tbody tr").forEach((line, i) => line.lastChild.classList.add(pairs[i].sure));
+}
+
+function pairsOf(parent, labels, pairs) {
+  if (!pairs.length) return;
+  put(parent, "h3", "Pairs of algorithms");
+  if (labels.length < MANY) return pairTable(parent, pairs);
+  matrix(parent, labels, pairs);
+  const chance = `${pairs.length} pairs are compared: by chance alone about one in twenty would look clearly different.`;
+  put(parent, "p", chance, "soft");
+  const more = put(parent, "details");
+  put(more, "summary", "Differences, intervals and pairs of seeds");
+  pairTable(more, pairs);
+}
+
+function profile(parent, series, xLabel) {
+  put(parent, "h3", "Performance profile");
+  // Bands of many algorithms on top of each other show nothing but mud.
+  const shown = series.length <= BANDS ? series : series.map((s) => ({ ...s, low: undefined, high: undefined }));
+  lines(parent, shown, { xLabel, yLabel: "share of runs above", yRange: [0, 1], height: 240 });
+}
+
+function verdict(found, i) {
+  const box = put(main, "section", "", `verdict ${found.sure}${i ? "" : " first"}`);
+  put(box, "span", SURE[found.sure], "badge");
+  put(box, "h2", `${found.title}.`);
+  put(box, "p", found.detail);
+}
+
+function warnings() {
+  if (!data.warnings.length) return;
+  const box = put(main, "details", "", "warnings");
+  box.open = data.warnings.length <= 4;
+  put(box, "summary", `${data.warnings.length} thing${data.warnings.length > 1 ? "s" : ""} to know before reading on`);
+  const list = put(box, "ul");
+  data.warnings.forEach((text) => put(list, "li", text));
+}
+
+function overall(found) {
+  put(main, "h2", "All environments together");
+  found.scales.forEach((words) => put(main, "p", words, "soft"));
+  const grid = put(main, "div", "", "two");
+  for (const one of found.charts) {
+    const half = put(grid, "div");
+    put(half, "h3", one.words);
+    dotChart(half, one.dots);
+  }
+  profile(main, found.profiles, "normalised score");
+  pairsOf(main, found.lines.map((line) => line[0]), found.pairs);
+}
+
+function environment(found) {
+  const wins = found.metric === "win rate";
+  put(main, "h2", found.env);
+  put(main, "p", `${found.metric} · ${found.version} · ${found.protocols.join("; ")}`, "soft");
+  put(main, "h3", "Learning curves");
+  const axes = { xLabel: "environment steps", yLabel: `${found.metric} (${found.statistic})` };
+  lines(main, found.curves, { ...axes, yRange: wins ? [0, 1] : [null, null], height: 340 });
+  put(main, "p", `${found.caption} Thin lines are single seeds.`, "soft");
+  scores(found);
+  pairsOf(main, found.curves.map((s) => s.label), found.pairs);
+  const grid = put(main, "div", "", "two");
+  profile(put(grid, "div"), found.profiles, found.metric);
+  const half = put(grid, "div");
+  put(half, "h3", "Speed");
+  dotChart(half, found.speed.rows, { range: [0, Math.max(...found.speed.rows.map((row) => row.last))], xLabel: "environment steps" });
+  put(half, "p", `${found.speed.words}.`, "soft");
+  if (found.training.length) training(found.training);
+}
+
+/** Both scores side by side on the same axis; the verdict is about the first. */
+function scores(found) {
+  const grid = put(main, "div", "", "two");
+  const all = found.scores.flatMap((score) => score.dots.flatMap((row) => [row.value, row.low, row.high, ...row.dots]));
+  for (const score of found.scores) {
+    const half = put(grid, "div");
+    put(half, "h3", score.name[0].toUpperCase() + score.name.slice(1));
+    const words = score.compared ? "This score decides the verdict and all pairs." : "For comparison; no verdict rests on it.";
+    put(half, "p", words, "soft");
+    dotChart(half, score.dots, { range: ends(all, []), xLabel: found.metric });
+    table(half, score.header, score.lines);
+  }
+}
+
+function training(panels) {
+  put(main, "h3", "Conflict and consensus during training");
+  const grid = put(main, "div", "", "two");
+  for (const panel of panels) {
+    lines(put(grid, "div"), panel.series, { xLabel: "environment steps", yLabel: panel.words, yRange: [0, null], height: 200 });
+  }
+}
+
+function provenance() {
+  put(main, "h2", "What these numbers rest on");
+  for (const found of data.envs.filter((env) => env.differences.lines.length)) {
+    const box = put(main, "details");
+    put(box, "summary", `Settings that differ between the runs on ${found.env} (${found.differences.lines.length})`);
+    table(box, ["setting", ...found.differences.labels], found.differences.lines);
+  }
+  for (const run of data.runs) {
+    const box = put(main, "details", "", "run");
+    algorithm(put(box, "summary"), `${run.label}`);
+    box.firstChild.append(` on ${run.env}, ${run.seeds.length} seed${run.seeds.length > 1 ? "s" : ""}`);
+    put(box, "p", `${run.protocol}. Read from ${run.path}.`, "soft");
+    put(box, "h3", "The command that makes this configuration");
+    put(box, "pre", run.command || "none: this version of grasp has no such algorithm or preset");
+    put(box, "h3", "Seeds");
+    const rows = run.seeds.map((s) => [`${s.seed}`, s.env_steps.toLocaleString("en"), `${s.evaluations}`, s.sha256]);
+    table(box, ["seed", "env steps", "evaluations", "SHA-256 of metrics.jsonl"], rows, [3])
+      .querySelectorAll("td:last-child").forEach((cell) => cell.classList.add("hash"));
+    const grid = put(box, "div", "", "two");
+    for (const [name, value] of [["Configuration", run.config], ["Versions and machine", run.versions]]) {
+      const half = put(grid, "div");
+      put(half, "h3", name);
+      put(half, "pre", JSON.stringify(value, null, 1));
+    }
+  }
+}
+
+const TERMS = {
+  "IQM": "the interquartile mean over seeds: the mean without the best and the worst quarter; with fewer than four seeds, the mean.",
+  "95 % interval": "percentile bootstrap over seeds, 2,000 draws. It is narrow for few seeds: of a normal mean it covers about 84 % with five and 76 % with three. It is n/a for one seed and for seeds that all score the same.",
+  "absolute metric": "the best checkpoint of a run, by its evaluations, evaluated again on fresh episodes. Where an early checkpoint was lucky, it says little about the end of training.",
+  "final score": "the mean of the last tenth of a run's evaluations.",
+  "P(first higher)": "the probability that a seed of the first scores above a seed of the second; ties count half. 0.5 is no difference.",
+  "permutation p": "how often scores dealt at random to the two sides differ in mean at least as much. Three seeds a side cannot get below 0.1, five not below 0.008.",
+  "at equal seeds": "the mean of the differences between runs with the same seed number, and its interval.",
+  "verdict": "“is better” needs an interval of the difference without zero and a permutation p of at most 0.05; “scored higher, not settled” has only the first, as a fifth of equal algorithms with three seeds would. “No clear difference” does not mean that there is none.",
+  "performance profile": "for every score, the share of runs above it; a curve that lies higher everywhere is better. Bands are 95 % at each point, not for the whole curve.",
+  "speed": "env steps until the mean of three evaluations in a row first reaches the threshold, which is three quarters of the best algorithm's score unless another was asked for. A seed that does not get there counts as later than all others.",
+};
+
+function terms() {
+  put(main, "h2", "How to read this");
+  const list = put(main, "dl");
+  for (const [name, words] of Object.entries(TERMS)) {
+    put(list, "dt", name);
+    put(list, "dd", words);
+  }
+}
+
+const top = put(main, "header");
+put(top, "h1", "GRASP comparison");
+put(top, "p", `${data.summary} · grasp ${data.grasp}`);
+data.verdicts.forEach(verdict);
+warnings();
+if (data.overall) overall(data.overall);
+data.envs.forEach(environment);
+provenance();
+terms();
+
+// Paper is narrower than most windows, and what is folded cannot be opened on it.
+addEventListener("beforeprint", () => {
+  document.body.classList.add("printing");
+  document.querySelectorAll("details:not(.run)").forEach((box) => (box.open = true));
+  drawn.forEach((again) => again());
+});
+addEventListener("afterprint", () => {
+  document.body.classList.remove("printing");
+  drawn.forEach((again) => again());
+});
+let width = innerWidth;
+addEventListener("resize", () => {
+  if (innerWidth !== width) drawn.forEach((again) => again());
+  width = innerWidth;
+});

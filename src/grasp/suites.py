@@ -1,0 +1,159 @@
+"""The paper's tables and figures, and the controls they lack, each as a list of runs. Only data: `grasp.reproduction`
+trains them.
+
+The paper's numbers are its own: mean ± standard deviation of three seeds, in the real game, with settings that it gives
+only in part. Figures without numbers in the text have none here.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Entry(NamedTuple):
+    """A run of a suite, in each of its environments."""
+
+    label: str
+    """What it is called in the report; its folder's name."""
+    algo: str
+    options: Mapping[str, Any] = NOTHING
+
+
+class Suite(NamedTuple):
+    shows: str
+    envs: tuple[str, ...]
+    entries: tuple[Entry, ...]
+    preset: str = "paper"
+    claims: Mapping[str, Mapping[str, str]] = NOTHING
+    """What the paper reports, by environment and label."""
+    note: str = ""
+    """What the reader must know."""
+
+
+class Budget(NamedTuple):
+    """How long every run of a suite is."""
+
+    steps: int
+    seeds: int
+    options: Mapping[str, Any] = NOTHING
+    words: str = ""
+
+
+BUDGETS = {
+    "smoke": Budget(
+        20_000, 2, MappingProxyType({"eval_interval": 5000, "eval_episodes": 8, "final_episodes": 32}),
+        "minutes: whether everything runs, not who learns",
+    ),
+    "short": Budget(1_000_000, 3, words="hours on two cores"),
+    "paper": Budget(10_000_000, 3, words="the paper's ten million steps and three seeds: days on two cores"),
+}  # fmt: skip
+
+COUNTERPARTS = {
+    "smac/5m_vs_6m": "skirmish/5m_vs_6m",
+    "smac/8m_vs_9m": "skirmish/8m_vs_9m",
+    "smac/27m_vs_30m": "skirmish/27m_vs_30m",
+    "smac/MMM2": "skirmish/MMM2",
+    "smac/3s5z_vs_3s6z": "skirmish/3s5z_vs_3s6z",
+    "smacv2/10gen_terran": "skirmish/terran_10_vs_10",
+    "smacv2/10gen_protoss": "skirmish/protoss_10_vs_10",
+    "smacv2/10gen_zerg?n_units=5": "skirmish/zerg_5_vs_5",
+}
+"""What stands in for the real game where it is not installed: our simulation, whose numbers are not the game's."""
+
+
+def plain(*algos: str) -> tuple[Entry, ...]:
+    return tuple(Entry(algo, algo) for algo in algos)
+
+
+def grasp(label: str, **options: Any) -> Entry:
+    return Entry(label, "grasp-mappo", MappingProxyType(options))
+
+
+def reported(*cells: str) -> dict[str, str]:
+    """A row of the paper's Table 1."""
+    return dict(zip(("grasp-mappo", "mappo", "happo", "ma2e"), cells, strict=True))
+
+
+OPERATORS = (
+    "min_norm", "min_norm_unit", "frank_wolfe", "mean", "pcgrad", "cagrad", "nash", "nash_normalised", "upgrad",
+    "dualproj", "imtl_g", "aligned_mtl", "random",
+)  # fmt: skip
+"""As in `grasp.consensus`, which is not imported for a list of words."""
+TABLE_1 = plain("grasp-mappo", "mappo", "happo", "ma2e")
+SUITES = {
+    "table1-smac": Suite(
+        "Table 1 and its figure, SMAC",
+        ("smac/MMM2", "smac/3s5z_vs_3s6z", "smac/5m_vs_6m"),
+        TABLE_1,
+        claims={
+            "smac/MMM2": reported("0.967 ± 0.031", "0.717 ± 0.218", "0.509 ± 0.168", "0.839 ± 0.021"),
+            "smac/3s5z_vs_3s6z": reported("0.783 ± 0.360", "0.619 ± 0.345", "0.461 ± 0.232", "0.027 ± 0.010"),
+            "smac/5m_vs_6m": reported("0.909 ± 0.044", "0.815 ± 0.075", "0.350 ± 0.321", "0.372 ± 0.114"),
+        },
+    ),
+    "table1-smacv2": Suite(
+        "Table 1 and its figure, SMACv2",
+        ("smacv2/10gen_terran", "smacv2/10gen_protoss", "smacv2/10gen_zerg?n_units=5"),
+        TABLE_1,
+        claims={
+            "smacv2/10gen_terran": reported("0.467 ± 0.103", "0.571 ± 0.000", "0.233 ± 0.074", "0.583 ± 0.057"),
+            "smacv2/10gen_protoss": reported("0.563 ± 0.045", "0.491 ± 0.094", "0.250 ± 0.069", "0.391 ± 0.054"),
+            "smacv2/10gen_zerg?n_units=5": reported("0.491 ± 0.084", "0.418 ± 0.083", "0.363 ± 0.020", "0.396 ± 0.065"),
+        },
+    ),
+    "fig-grf": Suite(
+        "the figure on Google Research Football",
+        ("grf/academy_counterattack_hard", "grf/academy_3_vs_1_with_keeper", "grf/academy_corner"),
+        plain("grasp-mappo", "mappo", "ma2e"),
+        note="The paper's tables give the corner 10 agents in one place and 11 in another; 10 here.",
+    ),
+    "fig-mpe": Suite("the figure on MPE simple_spread", ("mpe/simple_spread",), plain("grasp-mappo", "mappo")),
+    "fig-27m": Suite(
+        "the figure on 27m_vs_30m",
+        ("smac/27m_vs_30m",),
+        plain("grasp-mappo", "mappo"),
+        claims={"smac/27m_vs_30m": {"grasp-mappo": "0.970", "mappo": "0.947"}},
+    ),
+    "fig-qmix": Suite(
+        "the figure on GRASP-QMIX",
+        ("smac/5m_vs_6m", "smac/8m_vs_9m", "smac/MMM2"),
+        plain("grasp-qmix", "qmix"),
+        note="The paper does not name the three maps of this figure; these are our guess.",
+    ),
+    "controls": Suite(
+        "what part of GRASP's effect is the consensus (ALGORITHMS E1 to E7)",
+        ("mpe/simple_spread", "skirmish/3m"),
+        (
+            Entry("mappo-shared", "mappo", MappingProxyType({"sharing": "shared"})),
+            Entry("mappo", "mappo"),
+            grasp("grasp-mappo"),
+            grasp("mean", operator="mean"),
+            grasp("placebo", control="placebo"),
+            grasp("permuted", control="permuted"),
+            grasp("step-size", control="step_size"),
+            grasp("once", refresh="first"),
+            grasp("every-minibatch", refresh="minibatch"),
+            grasp("backbone", scope="backbone"),
+            grasp("heads-and-backbone", scope="both"),
+            grasp("grasp-shared", sharing="shared"),
+            grasp("listing-1", sharing="shared", gram="inputs"),
+            grasp("crossfit", gram="crossfit"),
+            grasp("representation", gram="representation"),
+            grasp("kl-stop", trust="kl_stop"),
+            grasp("trcco", trust="trcco"),
+        ),
+    ),
+    "operators": Suite(
+        "every consensus operator",
+        ("mpe/simple_spread",),
+        (Entry("mappo", "mappo"), *(grasp(name, operator=name) for name in OPERATORS)),
+    ),
+    "algorithms": Suite(
+        "all algorithms on small tasks, with our own settings",
+        ("matrix/climbing", "mpe/simple_spread", "smax/3m", "skirmish/3m"),
+        plain("mappo", "grasp-mappo", "happo", "grasp-happo", "qmix", "vdn", "grasp-qmix", "ma2e"),
+        preset="default",
+    ),
+}

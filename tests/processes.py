@@ -1,0 +1,31 @@
+"""The real command in a process of its own, to be watched and killed."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+WAIT = 240.0
+
+
+def start(*words: str) -> subprocess.Popen:
+    # whoever runs the tests in the background has them ignore Ctrl-C, and everything they start
+    listening = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command = [sys.executable, "-c", f"{listening}; from grasp.cli import main; sys.exit(main())", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def lines_of(path: Path, seed: int = 0) -> list[dict]:
+    """Every line without its wall-clock values; a line in the middle of being written does not count."""
+    file = path / f"seed-{seed}" / "metrics.jsonl"
+    raw = file.read_bytes().split(b"\n")[:-1] if file.exists() else []
+    return [{k: v for k, v in json.loads(line).items() if k != "wall"} for line in raw]
+
+
+def wait_for(condition, process: subprocess.Popen) -> None:
+    end = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < end, "nothing happened for too long"
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.02)
