@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # A second supported interpreter, if this machine has one, for the fast tests.
 OTHER := $(shell for p in python3.12 $(HOME)/.pyenv/versions/3.12.*/bin/python; do $$p -c '' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: setup demo results test test-fast test-other test-torch football test-football lint types bench-smoke clean
+.PHONY: setup demo results test test-fast test-other test-torch football test-football browser test-browser lint types bench-smoke clean
 
 setup: $(VENV)/ready
 
@@ -64,16 +64,21 @@ test-torch: .venv-torch/ready
 	.venv-torch/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,torch]' torch==2.13.0
 	touch $@
 
+# Debian's packages that are missing: installed by root, named to anybody else.
+define need_packages
+missing=$$(for p in $(1); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q ' installed$$' || printf '%s ' $$p; done); \
+install="apt-get install -y --no-install-recommends $$missing"; \
+if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ]; then apt-get update && $$install; \
+elif [ -n "$$missing" ]; then echo "as root, type: $$install"; exit 2; fi
+endef
+
 # Google Research Football, compiled in an environment of its own: about ten minutes, once (pip keeps the wheel).
 FOOTBALL_NEEDS := build-essential cmake libsdl2-dev libsdl2-image-dev libsdl2-ttf-dev libsdl2-gfx-dev libegl1-mesa-dev \
   libgl1-mesa-dev libboost-python-dev libboost-thread-dev libboost-filesystem-dev libboost-system-dev
 football: .venv-football/ready
 
 .venv-football/ready:
-	@missing=$$(for p in $(FOOTBALL_NEEDS); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q ' installed$$' || printf '%s ' $$p; done); \
-	install="apt-get install -y --no-install-recommends $$missing"; \
-	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ]; then apt-get update && $$install; \
-	elif [ -n "$$missing" ]; then echo "as root, type: $$install"; exit 2; fi
+	@$(call need_packages,$(FOOTBALL_NEEDS))
 	@echo "compiling the engine: about ten minutes, once"
 	$(PYTHON) -m venv .venv-football
 	. .venv-football/bin/activate && pip install --quiet --disable-pip-version-check 'setuptools<66' wheel psutil six gym==0.25.2 && \
@@ -84,6 +89,14 @@ football: .venv-football/ready
 # Against the real engine; fails where it is missing.
 test-football: setup football
 	GRASP_FOOTBALL_PYTHON=$(CURDIR)/.venv-football/bin/python $(BIN)/python -m pytest tests/football
+
+# The live page in Debian's chromium, alone on the machine: one test has three seconds for two hundred runs.
+BROWSER_NEEDS := chromium chromium-driver fonts-dejavu-core
+browser:
+	@$(call need_packages,$(BROWSER_NEEDS))
+
+test-browser: setup browser
+	GRASP_BROWSER=1 $(BIN)/python -m pytest tests/dash/test_dash_browser.py
 
 # On the other interpreter, with the jax it resolves: the fast tests of all that is not one algorithm's or one simulator's
 # own arithmetic (training, resuming and every environment's contract are among them). Nothing to do where there is none.

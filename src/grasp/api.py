@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from rich.console import Console
 
-from grasp import algos, comparison, film, hosted, html, programs, records, runs, tables
+from grasp import algos, comparison, film, hosted, html, programs, records, recovery, runs, tables
 from grasp.config import LARGEST, Config, configure
 from grasp.envs import base as envs
 from grasp.envs.host import Pool
@@ -151,10 +151,12 @@ def play(
     seed: int | None = None,
     checkpoint: int | None = None,
     episodes: int = 1,
+    overlay: bool = False,
 ) -> list[film.Episode]:
     """Greedy episodes of a run's stored policy as a film: the first seed's and its best, unless others are named.
 
-    `checkpoint` is the environment steps of an evaluation.
+    `checkpoint` is the environment steps of an evaluation. `overlay` shows beside every moment what the team made of
+    it: how much each agent is for each action, and the return that is expected.
     """
     out = Path(out)
     film.check_path(out)
@@ -165,12 +167,15 @@ def play(
     env, algorithm = build(run.config)
     if env.scene is None:
         raise film.not_drawn(env.spec)
-    state = load_state(run, seed, algorithm, checkpoint)
+    if overlay and checkpoint is None:
+        checkpoint = recovery.best_steps(run, seed)  # the stored policy itself has only what acting needs
+    state = load_state(run, seed, algorithm, checkpoint, judging=overlay)
     if isinstance(env, Env):
-        played = film.record(env, algorithm, state, afterwards(seed), episodes)
+        played = film.record(env, algorithm, state, afterwards(seed), episodes, overlay)
     else:
         with closing(Pool(env, 1, 1, run.config.deadline, run.config.restarts)) as pool:
-            played = hosted.record(hosted.Stage(pool, algorithm), state, afterwards(seed), episodes)
+            stage = hosted.Stage(pool, algorithm, judging=overlay)
+            played = hosted.record(stage, state, afterwards(seed), episodes)
     film.save(film.frames(env.spec, played), out)
     return played
 
@@ -180,10 +185,12 @@ def build(config: Config) -> tuple[Env | Host, Algorithm]:
     return env, algos.make(config, env.spec)
 
 
-def load_state(run: Run, seed: int, algorithm: Algorithm, env_steps: int | None = None) -> PyTree:
-    """A state that acts with the seed's stored policy (`recovery.stored_policy`)."""
+def load_state(
+    run: Run, seed: int, algorithm: Algorithm, env_steps: int | None = None, judging: bool = False
+) -> PyTree:
+    """A state that acts (and judges) with the seed's stored policy (`recovery.stored_policy`)."""
     state = acting_state(algorithm, seed)
-    return state._replace(**stored_policy(run, seed, acting(algorithm, state), env_steps))
+    return state._replace(**stored_policy(run, seed, acting(algorithm, state, judging), env_steps))
 
 
 def acting_state(algorithm: Algorithm, seed: int) -> PyTree:

@@ -22,6 +22,7 @@ from grasp.commands import (
     run_resume,
     run_tensorboard,
     run_train,
+    run_watch,
 )
 from grasp.config import RUN_FIELDS, defaults, describe, did_you_mean, parse
 from grasp.hyper import ALGORITHMS
@@ -66,6 +67,7 @@ def parser(arguments: list[str]) -> Parser:
         "resume": add_resume,
         "evaluate": add_evaluate,
         "play": add_play,
+        "watch": add_watch,
         "compare": add_compare,
         "reproduce": add_reproduce,
         "tensorboard": add_tensorboard,
@@ -172,7 +174,18 @@ def add_play(commands: Any, _: list[str]) -> None:
     command.add_argument("--seed", type=whole("seed", 0), help="whose policy (default: the first seed's)")
     command.add_argument("--checkpoint", metavar="STEPS", type=whole("checkpoint", 0), help="(default: the best one)")
     command.add_argument("--episodes", type=whole("episodes"), default=1, help="one after another (default: 1)")
+    thoughts = "beside the picture, how much each agent is for each action, and the expected return"
+    command.add_argument("--overlay", action="store_true", help=thoughts)
     command.set_defaults(call=run_play)
+
+
+def add_watch(commands: Any, _: list[str]) -> None:
+    command = commands.add_parser("watch", help="a live page over run directories: curves, conflict, replays")
+    command.add_argument("directory", metavar="DIR", nargs="?", default="runs", help="(default: runs)")
+    command.add_argument("--port", type=whole("port", 0), default=8400, help="(default: 8400)")
+    command.add_argument("--host", default="127.0.0.1", help="who may ask (default: 127.0.0.1, this machine only)")
+    command.add_argument("--open", action="store_true", help="open it in the browser")
+    command.set_defaults(call=run_watch)
 
 
 def add_compare(commands: Any, _: list[str]) -> None:

@@ -49,10 +49,21 @@ def run_play(options: argparse.Namespace) -> None:
 
     cache.enable()
     played = api.play(
-        options.run, out=options.out, seed=options.seed, checkpoint=options.checkpoint, episodes=options.episodes
+        options.run,
+        out=options.out,
+        seed=options.seed,
+        checkpoint=options.checkpoint,
+        episodes=options.episodes,
+        overlay=options.overlay,
     )
     steps = sum(len(episode.reward) for episode in played)
     print(f"{options.out}: {len(played)} episode{'s' * (len(played) > 1)}, {steps} steps")
+
+
+def run_watch(options: argparse.Namespace) -> None:
+    from grasp import dash
+
+    dash.serve(options.directory, options.host, options.port, options.open)
 
 
 def run_compare(options: argparse.Namespace) -> None:

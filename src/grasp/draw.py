@@ -8,7 +8,7 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 from PIL import Image, ImageDraw, ImageFont
 
 from grasp.types import Bodies, GraspError, Table
@@ -26,6 +26,19 @@ MARGIN = 1.5
 """Radii of the largest body that are left free at the edges."""
 FLATTEST = 0.4
 """The least height of a picture, as a share of its width."""
+
+
+PANEL = 200
+"""Width of what is shown beside a picture."""
+
+
+class Thought(NamedTuple):
+    """What the team makes of a moment: `grasp.types.Decision`, of one environment."""
+
+    preference: Float[Array | np.ndarray, "*T N a"]
+    avail: Bool[Array | np.ndarray, "*T N a"]
+    action: Int[Array | np.ndarray, "*T N"]
+    value: Float[Array | np.ndarray, "*V"]
 
 
 class Window(NamedTuple):
@@ -59,8 +72,10 @@ def window(scenes: list[Bodies]) -> Window:
     )
 
 
-def pictures(scenes: Sequence[Bodies | Table], headers: Sequence[str]) -> list[Image.Image]:
-    """A picture of every moment with a line above it."""
+def pictures(
+    scenes: Sequence[Bodies | Table], headers: Sequence[str], thoughts: Sequence[Thought | None] | None = None
+) -> list[Image.Image]:
+    """A picture of every moment with a line above it and, where there are any, the team's thoughts beside it."""
     bodies = [scene for scene in scenes if isinstance(scene, Bodies)]
     tables = [scene for scene in scenes if isinstance(scene, Table)]
     if len(bodies) == len(scenes):
@@ -70,7 +85,33 @@ def pictures(scenes: Sequence[Bodies | Table], headers: Sequence[str]) -> list[I
         drawn = [draw_table(scene, header) for scene, header in zip(tables, headers, strict=True)]
     else:
         raise GraspError(f"a scene is a grasp.types.Bodies or Table, not a {type(scenes[0]).__name__}")
+    if thoughts is not None:
+        drawn = [beside(large, thought) for large, thought in zip(drawn, thoughts, strict=True)]
     return [large.resize((large.width // FINER, large.height // FINER), Image.Resampling.BOX) for large in drawn]
+
+
+def beside(large: Image.Image, thought: Thought | None) -> Image.Image:
+    """The picture with a row of cells for every agent, a cell an action: the more the agent is for it the darker, what
+    it does framed, what it may not do left out. Above them the value of the moment."""
+    wide = Image.new("RGB", (large.width + PANEL * FINER, large.height), PAPER)
+    wide.paste(large, (0, 0))
+    if thought is None:
+        return wide
+    pen = ImageDraw.Draw(wide)
+    left, top = large.width + 12 * FINER, HEADER * FINER
+    value = float(np.mean(thought.value))
+    pen.text((left, top / 2), f"expects {value:.2f}", fill=INK, font=font(13), anchor="lm")
+    rows, columns = thought.preference.shape
+    height = min((large.height - top - 8 * FINER) / rows, 18 * FINER)
+    width = min((PANEL - 20) * FINER / columns, 18 * FINER)
+    for i, j in np.ndindex(rows, columns):
+        if not thought.avail[i, j]:
+            continue
+        box = (left + j * width, top + i * height, left + (j + 1) * width - 2, top + (i + 1) * height - 2)
+        chosen = int(thought.action[i]) == j
+        colour = tint(GROUPS[0], float(thought.preference[i, j]))
+        pen.rectangle(box, fill=colour, outline=INK if chosen else FAINT, width=3 if chosen else 1)
+    return wide
 
 
 def canvas(header: str, height: int) -> tuple[Image.Image, ImageDraw.ImageDraw]:

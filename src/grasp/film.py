@@ -11,7 +11,8 @@ from jaxtyping import Bool, Float
 from PIL import Image
 
 from grasp import draw
-from grasp.types import Algorithm, Env, EnvSpec, GraspError, Key, PyTree
+from grasp.draw import Thought
+from grasp.types import Algorithm, Decision, Env, EnvSpec, GraspError, Key, Observation, PyTree
 
 STEP_MS, LAST_MS = 120, 1600
 """How long a moment is shown, and the last one."""
@@ -26,6 +27,8 @@ class Episode(NamedTuple):
     reward: Float[np.ndarray, " T"]
     won: bool
     truncated: bool
+    thoughts: list[Thought]
+    """What the team made of every moment but the last; empty where nobody asked."""
 
 
 class Frame(NamedTuple):
@@ -35,13 +38,16 @@ class Frame(NamedTuple):
 
 class _Moments(NamedTuple):
     scene: PyTree
+    thought: Thought
     reward: Float[jax.Array, " T"]
     terminated: Bool[jax.Array, " T"]
     truncated: Bool[jax.Array, " T"]
     won: Bool[jax.Array, " T"]
 
 
-def record(env: Env, algorithm: Algorithm, state: PyTree, key: Key, episodes: int = 1) -> list[Episode]:
+def record(
+    env: Env, algorithm: Algorithm, state: PyTree, key: Key, episodes: int = 1, judging: bool = False
+) -> list[Episode]:
     """Greedy episodes. Each is played to the limit in one program and cut where it ended."""
     if env.scene is None:
         raise not_drawn(env.spec)
@@ -52,7 +58,8 @@ def record(env: Env, algorithm: Algorithm, state: PyTree, key: Key, episodes: in
         act_key, env_key = jax.random.split(step_key)
         decision = algorithm.act(state, memory, jax.tree.map(lambda v: v[None], observation), act_key, True)
         env_state, after = env.step(env_state, decision.action[0], env_key)
-        moment = _Moments(scene(env_state), after.reward, after.terminated, after.truncated, after.won)
+        thought = thought_of(jax.tree.map(lambda v: v[0], decision), observation)
+        moment = _Moments(scene(env_state), thought, after.reward, after.terminated, after.truncated, after.won)
         return (env_state, after.observation, decision.memory), moment
 
     @jax.jit
@@ -62,27 +69,39 @@ def record(env: Env, algorithm: Algorithm, state: PyTree, key: Key, episodes: in
         keys = jax.random.split(play_key, env.spec.horizon)
         return scene(env_state), jax.lax.scan(step, (env_state, observation, algorithm.memory(1)), keys)[1]
 
-    return [_cut(*jax.device_get(play(episode_key))) for episode_key in jax.random.split(key, episodes)]
+    played = [jax.device_get(play(episode_key)) for episode_key in jax.random.split(key, episodes)]
+    return [_cut(first, moments, judging) for first, moments in played]
 
 
 def not_drawn(spec: EnvSpec) -> GraspError:
     return GraspError(f"{spec.name} cannot be drawn: give its environment a `scene` (see grasp.types.Bodies)")
 
 
-def _cut(first: PyTree, moments: _Moments) -> Episode:
+def thought_of(decision: Decision, observation: Observation) -> Thought:
+    """A decision as it is shown."""
+    return Thought(decision.preference, observation.avail & observation.alive[:, None], decision.action, decision.value)
+
+
+def _cut(first: PyTree, moments: _Moments, judging: bool) -> Episode:
     length = int(np.argmax(moments.terminated | moments.truncated)) + 1
     later = [jax.tree.map(lambda v, t=t: v[t], moments.scene) for t in range(length)]
     reward, end = np.asarray(moments.reward[:length]), length - 1
-    return Episode([first, *later], reward, bool(moments.won[end]), bool(moments.truncated[end]))
+    thoughts = [jax.tree.map(lambda v, t=t: v[t], moments.thought) for t in range(length)] if judging else []
+    return Episode([first, *later], reward, bool(moments.won[end]), bool(moments.truncated[end]), thoughts)
 
 
 def frames(spec: EnvSpec, episodes: list[Episode]) -> list[Frame]:
     """One episode after another, seen by one camera."""
     scenes = [scene for episode in episodes for scene in episode.scenes]
     captions = [caption for episode in episodes for caption in _captions(spec, episode)]
-    pictures = draw.pictures(scenes, captions)
+    thoughts = [thought for episode in episodes for thought in (*episode.thoughts, None)] if _judged(episodes) else None
+    pictures = draw.pictures(scenes, captions, thoughts)
     lasting = [ms for e in episodes for ms in [STEP_MS] * (len(e.scenes) - 1) + [LAST_MS]]
     return [Frame(*pair) for pair in zip(pictures, lasting, strict=True)]
+
+
+def _judged(episodes: list[Episode]) -> bool:
+    return any(episode.thoughts for episode in episodes)
 
 
 def _captions(spec: EnvSpec, episode: Episode) -> list[str]:

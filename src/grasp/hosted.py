@@ -15,7 +15,7 @@ from jaxtyping import Array
 
 from grasp.envs.host import Copies, Pool
 from grasp.evaluation import Scores
-from grasp.film import Episode, not_drawn
+from grasp.film import Episode, not_drawn, thought_of
 from grasp.rollout import Outcome, cleared, finished, where
 from grasp.types import Algorithm, Decision, Key, Metrics, Observation, PyTree, Trajectory
 
@@ -27,8 +27,8 @@ LARGEST_SEED = 2**31 - 1
 class Stage:
     """Copies in mid-play."""
 
-    def __init__(self, pool: Pool, algorithm: Algorithm, groups: int = GROUPS):
-        self.pool, self.algorithm = pool, algorithm
+    def __init__(self, pool: Pool, algorithm: Algorithm, groups: int = GROUPS, judging: bool = False):
+        self.pool, self.algorithm, self.judging = pool, algorithm, judging
         num_envs = len(pool.records)
         groups = min(groups, num_envs)
         # every worker has copies in each group, so that none waits while the policy acts
@@ -44,6 +44,8 @@ class Stage:
         self, state: PyTree, memory: PyTree, first: Array, active: Array, seen: Observation, key: Key, greedy: bool
     ) -> Decision:
         decision = self.algorithm.act(state, cleared(memory, first), seen, key, greedy)
+        if not self.judging:
+            decision = decision._replace(preference=(), value=())  # not computed, and not fetched
         return decision._replace(memory=where(active, decision.memory, memory))
 
     def begin(self, seed: Callable[[int], int]) -> None:
@@ -240,9 +242,9 @@ def record(stage: Stage, state: PyTree, key: Key, episodes: int) -> list[Episode
     seeds = generator(key).integers(LARGEST_SEED, size=episodes)
     played: list[Episode] = []
     stage.begin(lambda copy: int(seeds[len(played)]))
-    states, rewards, tick = [pool.records["state"][0].copy()], [], 0
+    states, rewards, thoughts, tick = [pool.records["state"][0].copy()], [], [], 0
     while len(played) < episodes:
-        stage.decide(0, group, state, jax.random.fold_in(key, tick), True)
+        seen, decision = stage.decide(0, group, state, jax.random.fold_in(key, tick), True)
         tick += 1
         moved, lost = stage.arrived(0)
         said: Any = pool.records[0].copy()
@@ -250,12 +252,13 @@ def record(stage: Stage, state: PyTree, key: Key, episodes: int) -> list[Episode
         if len(moved):
             states.append(said["state"])
             rewards.append(said["reward"])
+            thoughts += [thought_of(*jax.tree.map(lambda x: x[0], (decision, seen)))] if stage.judging else []
         if ended:
             scenes = [pool.host.scene(row) for row in states]
-            played.append(Episode(scenes, np.array(rewards), bool(said["won"]), bool(said["truncated"])))
+            played.append(Episode(scenes, np.array(rewards), bool(said["won"]), bool(said["truncated"]), thoughts))
         if len(lost) or (ended and len(played) < episodes):
             stage.renew(0, group)
-            states, rewards = [pool.records["state"][0].copy()], []
+            states, rewards, thoughts = [pool.records["state"][0].copy()], [], []
     return played
 
 

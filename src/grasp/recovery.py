@@ -31,9 +31,10 @@ def seed_keys(seed: int) -> SeedKeys:
     return SeedKeys(*jax.random.split(jax.random.key(seed), 4))
 
 
-def acting(algorithm: Algorithm, state: PyTree) -> dict[str, PyTree]:
-    """The part of a state that acting needs."""
-    return {name: getattr(state, name) for name in algorithm.acting}
+def acting(algorithm: Algorithm, state: PyTree, judging: bool = False) -> dict[str, PyTree]:
+    """The part of a state that acting needs; and, if asked for, judging."""
+    names = algorithm.acting + (algorithm.judging if judging else ())
+    return {name: getattr(state, name) for name in names}
 
 
 def newest_common(
@@ -103,6 +104,12 @@ def is_finished(run: Run, seed: int) -> bool:
     lines = read(run.journal(seed))
     end = run.config.iterations * run.config.steps_per_iteration
     return bool(lines) and lines[-1]["kind"] == "absolute" and lines[-1]["env_steps"] >= end
+
+
+def best_steps(run: Run, seed: int) -> int | None:
+    """The environment steps of the evaluation whose policy is stored as the best; None before the end."""
+    lines = read(run.journal(seed))
+    return lines[-1]["best_env_steps"] if lines and lines[-1]["kind"] == "absolute" else None
 
 
 def stored_policy(run: Run, seed: int, like: PyTree, env_steps: int | None = None) -> PyTree:

@@ -117,7 +117,8 @@ class Session:
         began = time.monotonic()
         scores = jax.device_get(self.programs.score(state.state, evaluation_keys(self.seeds, iteration)))
         for place, seed in enumerate(self.seeds):
-            policy = jax.tree.map(lambda x, p=place: x[p], acting(self.programs.algorithm, state.state))
+            kept = acting(self.programs.algorithm, state.state, judging=True)
+            policy = jax.tree.map(lambda x, p=place: x[p], kept)
             name = checkpoint.name_of(iteration * self.config.steps_per_iteration)
             checkpoint.save(self.run.snapshots(seed) / name, policy, {"algo": self.config.algo, "env": self.config.env})
         self.write("evaluation", iteration, self.described(scores), time.monotonic() - began)

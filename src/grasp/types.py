@@ -134,6 +134,11 @@ class Decision(NamedTuple):
     memory: PyTree
     record: PyTree
     """What the algorithm wants to find again in the trajectory (PPO: log-probabilities and values)."""
+    preference: PyTree = ()
+    """[B, N, a]: how much each agent is for each action, from 0 to 1. Nothing learns from it; programs that do not show
+    it do not compute it. So with the value."""
+    value: PyTree = ()
+    """[B] (or [B, N]): the return that the team expects."""
 
 
 class Trajectory(NamedTuple):
@@ -165,7 +170,9 @@ class Algorithm(NamedTuple):
     update: Callable[[PyTree, Trajectory, Key], tuple[PyTree, Metrics]]
     """(state, trajectory, key) -> (state, metrics)"""
     acting: tuple[str, ...]
-    """The fields of `State` that acting needs: what a snapshot keeps."""
+    """The fields of `State` that acting needs."""
+    judging: tuple[str, ...] = ()
+    """Those that `Decision.value` needs beside them. A snapshot keeps both."""
     replays: int = 0
     """Episodes that the field `replay` of `State` can hold (grasp.replay), 0 where there is none. Finished ones are
     stored beside checkpoints, not in them."""

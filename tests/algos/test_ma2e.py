@@ -910,6 +910,6 @@ def test_what_acting_needs_is_the_agents_the_autoencoder_and_the_steps():
     assert set(algorithm.acting) == {"agent", "senses", "env_steps"}
     assert algorithm.replays == SMALL.buffer
     state = newborn(SMALL, PAIR)
-    bare = state._replace(**{name: () for name in state._fields if name not in algorithm.acting})
+    bare = state._replace(**{name: () for name in state._fields if name not in algorithm.acting + algorithm.judging})
     acts = [acting(True)(s, memory_of(1), looked(1), jax.random.key(0)) for s in (state, bare)]
     np.testing.assert_array_equal(acts[0].action, acts[1].action)

@@ -1,12 +1,13 @@
-"""How agents with values of their actions choose one: the best, or sometimes any."""
+"""How agents with values of their actions choose one: the best, or sometimes any; and what they think of each."""
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from grasp import losses
+from grasp import mixer as mixers
 from grasp.hyper import Qmix
-from grasp.types import Key
+from grasp.types import Key, Observation, PyTree
 
 
 def choose(
@@ -29,3 +30,19 @@ def share(hyper: Qmix, env_steps: Int[Array, ""]) -> Float[Array, ""]:
 
 def best(q: Float[Array, "*S a"], avail: Bool[Array, "*S a"]) -> Int[Array, "*S"]:
     return jnp.argmax(jnp.where(avail, q, losses.ILLEGAL), -1)
+
+
+def judged(
+    hyper: Qmix, mixer: PyTree, q: Float[Array, "B N a"], observation: Observation
+) -> tuple[Float[Array, "B N a"], Float[Array, " B"]]:
+    """How much each agent is for each action, and the team's value of the best ones, in units of the return."""
+    team = mixers.mix(mixer, losses.chosen(q, best(q, observation.avail)), observation.state)
+    return preference(q, observation.avail), team / hyper.reward_scale
+
+
+def preference(q: Float[Array, "*S a"], avail: Bool[Array, "*S a"]) -> Float[Array, "*S a"]:
+    """Values from 0, the worst legal action's, to 1, the best one's; 1 where all are equal."""
+    low = jnp.where(avail, q, jnp.inf).min(-1, keepdims=True)
+    high = jnp.where(avail, q, -jnp.inf).max(-1, keepdims=True)
+    share = jnp.where(high > low, (q - low) / jnp.where(high > low, high - low, 1.0), 1.0)
+    return jnp.where(avail, share, 0.0)

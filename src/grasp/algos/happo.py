@@ -45,6 +45,7 @@ def make(hyper: Happo, spec: EnvSpec) -> Algorithm:
         act=partial(onpolicy.decide, hyper),
         update=partial(learn, hyper, optimisers),
         acting=("actor",),
+        judging=onpolicy.JUDGING,
     )
 
 

@@ -91,6 +91,7 @@ def make(hyper: Ma2e, spec: EnvSpec) -> Algorithm:
         act=partial(decide, hyper),
         update=partial(learn, hyper, optimiser, teacher),
         acting=("agent", "senses", "env_steps"),
+        judging=("mixer",),
         replays=hyper.buffer,
     )
 
@@ -106,7 +107,8 @@ def decide(hyper: Ma2e, state: State, memory: Memory, observation: Observation, 
     action = exploration.choose(q, observation.avail, epsilon, key)
     num_actions = q.shape[-1]
     window = perception.passed(window, action / num_actions)
-    return Decision(action, Memory(hidden, jax.nn.one_hot(action, num_actions), window), ())
+    memory = Memory(hidden, jax.nn.one_hot(action, num_actions), window)
+    return Decision(action, memory, (), *exploration.judged(hyper, state.mixer, q, observation))
 
 
 def see(hyper: Ma2e, senses: PyTree, key: Key, batch: Episodes) -> Float[Array, "H1 E N r"]:

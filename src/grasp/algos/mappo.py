@@ -38,6 +38,7 @@ def make(hyper: Mappo, spec: EnvSpec) -> Algorithm:
         act=partial(onpolicy.decide, hyper),
         update=partial(learn, hyper, optimisers),
         acting=("actor",),
+        judging=onpolicy.JUDGING,
     )
 
 

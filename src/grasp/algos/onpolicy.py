@@ -83,7 +83,11 @@ def decide(hyper: Mappo, state: State, memory: Memory, observation: Observation,
     action = jnp.argmax(log_probs, -1) if greedy else jax.random.categorical(key, log_probs)
     value, critic_memory = critics.value_step(state.critic, hyper.critic, memory.critic, observation.state)
     record = Record(losses.chosen(log_probs, action), value)
-    return Decision(action, Memory(actor_memory, critic_memory), record)
+    expected = normalise.denormalise(state.value_norm, value) if hyper.value_norm else value
+    return Decision(action, Memory(actor_memory, critic_memory), record, jnp.exp(log_probs), expected)
+
+
+JUDGING = ("critic", "value_norm")
 
 
 def estimate(

@@ -84,6 +84,7 @@ def make(hyper: Qmix, spec: EnvSpec) -> Algorithm:
         act=partial(decide, hyper),
         update=partial(learn, hyper, optimiser),
         acting=("agent", "env_steps"),  # ε depends on the steps
+        judging=("mixer",),
         replays=hyper.buffer,
     )
 
@@ -115,7 +116,8 @@ def decide(hyper: Qmix, state: State, memory: Memory, observation: Observation, 
     action = exploration.choose(
         q, observation.avail, None if greedy else exploration.share(hyper, state.env_steps), key
     )
-    return Decision(action, Memory(hidden, jax.nn.one_hot(action, q.shape[-1])), ())
+    memory = Memory(hidden, jax.nn.one_hot(action, q.shape[-1]))
+    return Decision(action, memory, (), *exploration.judged(hyper, state.mixer, q, observation))
 
 
 def inputs(obs: Float[Array, "*S N o"], last_action: Float[Array, "*S N a"]) -> Float[Array, "*S N i"]:
