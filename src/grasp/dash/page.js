@@ -1,4 +1,4 @@
-/** The live page: asks every two seconds with what it already has, and draws only what has changed. */
+/** The live page: asks every two seconds (sooner at first) with what it already has, and draws only what has changed. */
 
 import { lineChart } from "/charts.js";
 import { showConflict, startConflict } from "/conflict.js";
@@ -7,6 +7,7 @@ import { groupRow, remember, runRow } from "/list.js";
 import { openReplay, startReplay } from "/replay.js";
 
 const PERIOD = 2000;
+const SOON = 300; // while files are read for the first time, there is more to show at every moment
 const FEW = 24; // runs that are all shown unless some are chosen
 const NEWEST = 8; // runs that are shown of more
 
@@ -289,8 +290,12 @@ function start() {
   byId("seed").onchange = (event) => focusRun(chosen.run, Number(event.target.value));
   addEventListener("hashchange", () => (readAddress(), refresh().catch(showLost)));
   document.addEventListener("visibilitychange", poll);
-  poll();
-  setInterval(poll, PERIOD);
+  keepPolling();
+}
+
+async function keepPolling() {
+  await poll();
+  setTimeout(keepPolling, page.isReading ? SOON : PERIOD);
 }
 
 start();
