@@ -1,7 +1,11 @@
 """What a person sees while a run goes on: a bar a seed on a terminal, a line now and then elsewhere."""
 
+import math
 import time
+from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import Any
 
 from rich.console import Console
@@ -16,7 +20,37 @@ SHOWN = {
     "conflict_rate": "conflict {:.0%}",
     "u_norm": "‖u*‖ {:.2g}",
 }
+TRENDS = ("train_return", "conflict_rate")
+"""What is also drawn over time on a terminal."""
+NOTHING: Mapping[str, str] = MappingProxyType({})
 PLAIN_SECONDS = 15.0
+CELLS = 12
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+class Trend:
+    """A value over the whole run in a few characters: of each part of it the mean, lowest to highest."""
+
+    def __init__(self) -> None:
+        self.sums, self.counts = [0.0] * CELLS, [0] * CELLS
+
+    def add(self, share: float, value: float | int | None) -> None:
+        """A value of what ended at this share of the run."""
+        if value is None or not math.isfinite(value):
+            return
+        cell = min(max(math.ceil(CELLS * share - 1e-9), 1), CELLS) - 1
+        self.sums[cell] += value
+        self.counts[cell] += 1
+
+    def __str__(self) -> str:
+        means = [total / count if count else None for total, count in zip(self.sums, self.counts, strict=True)]
+        known = [mean for mean in means if mean is not None]
+        if len(known) < 2:
+            return ""
+        low, spread = min(known), max(known) - min(known)
+        steps = len(BLOCKS) - 1
+        drawn = [" " if m is None else BLOCKS[round(steps * (m - low) / spread) if spread else 0] for m in means]
+        return "".join(drawn).rstrip()
 
 
 class Display(AbstractContextManager):
@@ -30,6 +64,7 @@ class Display(AbstractContextManager):
         self.tasks: dict[int, Any] = {}
         self.latest: dict[int, dict[str, Any]] = {}
         self.spoken: dict[int, float] = {}
+        self.trends: dict[tuple[int, str], Trend] = defaultdict(Trend)
 
     def __enter__(self) -> "Display":
         if self.console.is_terminal:
@@ -67,23 +102,36 @@ class Display(AbstractContextManager):
             self.add(seed)
         self.latest[seed] |= message
         words = describe(self.latest[seed], self.config.steps_per_iteration)
-        self.bars.update(self.tasks[seed], completed=message["env_steps"], words=words)
+        if self.console.is_terminal:
+            self.draw(seed, message)
         ended = message["kind"] == "absolute"
         if not self.console.is_terminal and (ended or time.monotonic() - self.spoken.get(seed, 0) > PLAIN_SECONDS):
             self.spoken[seed] = time.monotonic()
             self.say(f"seed {seed}  {message['env_steps'] / self.total:4.0%}  {words}")
+
+    def draw(self, seed: int, message: dict[str, Any]) -> None:
+        """Move a seed's bar on, and its trends."""
+        if message["kind"] == "iteration":
+            for name in TRENDS:
+                self.trends[seed, name].add(message["env_steps"] / self.total, message.get(name))
+        trends = {name: str(self.trends[seed, name]) for name in TRENDS}
+        words = describe(self.latest[seed], self.config.steps_per_iteration, trends)
+        self.bars.update(self.tasks[seed], completed=message["env_steps"], words=words)
 
 
 def _column(column: Any) -> Any:
     return TextColumn(column) if isinstance(column, str) else column
 
 
-def describe(latest: dict[str, Any], steps_per_iteration: int) -> str:
-    """The newest numbers in a few words."""
+def describe(latest: dict[str, Any], steps_per_iteration: int, trends: Mapping[str, str] = NOTHING) -> str:
+    """The newest numbers in a few words, behind how they came about where that is known."""
     words = []
     if latest["kind"] == "iteration":
         words.append(f"{steps_per_iteration / max(latest['wall']['took'], 1e-9):,.0f} steps/s")
-    words += [shape.format(latest[name]) for name, shape in SHOWN.items() if latest.get(name) is not None]
+    for name, shape in SHOWN.items():
+        if latest.get(name) is not None:
+            label, _, value = shape.format(latest[name]).partition(" ")
+            words.append(" ".join(filter(None, (label, trends.get(name), value))))
     if latest.get("return_mean") is not None:
         score = f"{latest['win_rate']:.0%} wins" if "win_rate" in latest else f"{latest['return_mean']:.1f}"
         words.append(f"greedy {score}")

@@ -1,0 +1,83 @@
+"""What a person sees while a run goes on."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from grasp.config import configure
+from grasp.progress import BLOCKS, CELLS, Display, Trend, describe
+from grasp.runs import Run
+
+CONFIG = configure("grasp-mappo", "matrix/climbing", {"steps": 12_000, "num_envs": 10, "rollout": 100, "seeds": 2})
+
+
+def line(seed: int, steps: int, **values):
+    known = {"kind": "iteration", "env_steps": steps, "seed": seed, "train_return": steps / 1000, "conflict_rate": 0.5}
+    return known | values | {"wall": {"took": 0.5, "seconds": 1.0}}
+
+
+def shown(is_terminal: bool, *messages, width=140, tmp_path=None) -> str:
+    """Everything that was written."""
+    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=width, color_system=None)
+    with Display(CONFIG, console) as display:
+        display.expect(Run(tmp_path, CONFIG, (0, 1)), [0, 1])
+        for message in messages:
+            display(message)
+        display.bars.refresh()
+    return console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_trend_is_drawn_from_its_lowest_to_its_highest_part_over_the_whole_run():
+    trend = Trend()
+    for k in range(6 * CELLS):  # half of the run
+        trend.add(k / (12 * CELLS), float(k))
+    assert str(trend) == "▁▂▄▅▇█"
+    trend.add(1.0, 0.0)
+    assert len(str(trend)) == CELLS
+    assert str(trend).endswith(" ▁"), "a part without a value is a gap"
+
+
+def test_a_trend_has_nothing_to_say_of_one_part_or_of_nothing_and_leaves_out_what_is_no_number():
+    trend = Trend()
+    trend.add(0.0, None)
+    trend.add(0.0, float("nan"))
+    trend.add(0.01, 1.0)
+    trend.add(0.02, 3.0)
+    assert str(trend) == ""
+    trend.add(0.5, 2.0)
+    assert str(trend).replace(" ", "") == BLOCKS[0] * 2, "equal parts are all low"
+
+
+def test_a_terminal_shows_a_bar_for_every_seed_with_trends_of_return_and_conflict(tmp_path):
+    rising = [line(0, 1000 * k) for k in range(1, 7)]
+    falling = [line(1, 1000 * k, train_return=-k, conflict_rate=1 - k / 10) for k in range(1, 7)]
+    text = shown(True, *rising, *falling, tmp_path=tmp_path)
+    last = [one for one in text.split("\n") if "seed" in one][-2:]
+    assert "seed 0" in last[0]
+    assert "return ▁▂▄▅▇█ 6.0" in last[0]
+    assert "conflict ▁▁▁▁▁▁ 50%" in last[0]
+    assert "return █▇▅▄▂▁ -6.0" in last[1]
+    assert "conflict █▇▅▄▂▁ 40%" in last[1]
+
+
+def test_a_compile_is_visibly_a_compile(tmp_path):
+    text = shown(True, tmp_path=tmp_path)
+    assert text.count("compiling") >= 2, "for each seed"
+    assert "compiling" in shown(False, tmp_path=tmp_path)
+
+
+def test_without_a_terminal_there_are_plain_lines_now_and_then(tmp_path):
+    text = shown(False, *(line(0, 1000 * k) for k in range(1, 7)), line(0, 12_000, kind="absolute"), tmp_path=tmp_path)
+    lines = [one for one in text.split("\n") if one.startswith("seed 0")]
+    assert len(lines) == 2, "the first, and the end: the others came within fifteen seconds"
+    assert "\x1b" not in text
+    assert not set(BLOCKS) & set(text)
+
+
+@pytest.mark.parametrize("wins", [True, False])
+def test_the_words_have_the_rate_the_return_and_the_greedy_score(wins):
+    latest = line(0, 1000, return_mean=7.5) | ({"win_rate": 0.25} if wins else {})
+    words = describe(latest, 1000)
+    assert words.startswith("2,000 steps/s  return 1.0  conflict 50%")
+    assert words.endswith("greedy 25% wins" if wins else "greedy 7.5")
