@@ -22,8 +22,8 @@ demo: setup
 	$(BIN)/grasp train mappo $(DEMO) --out demo/mappo
 	$(BIN)/grasp train grasp-mappo $(DEMO) --out demo/grasp-mappo
 	$(BIN)/grasp compare demo/grasp-mappo demo/mappo --out demo
-	$(BIN)/grasp play demo/grasp-mappo --out demo/episode.gif
-	@echo "the plot: demo/curves.png, the table: demo/table.md, an episode: demo/episode.gif"
+	$(BIN)/grasp play demo/grasp-mappo --overlay --out demo/episode.gif
+	@echo "the report: demo/report.html, an episode: demo/episode.gif; look closer with: $(BIN)/grasp watch demo"
 
 # The evidence in results/: a day on two cores. Runs land in runs/results, only summaries in results/.
 ON_POLICY := mappo grasp-mappo happo grasp-happo
