@@ -33,7 +33,7 @@ LAYERS = [
     {"perception"},
     {"algos", "rollout", "evaluation", "film", "runs", "segments"},
     {"recovery", "records", "progress", "hosted"},
-    {"programs", "inspection", "protocol"},
+    {"programs", "inspection", "protocol", "condensing"},
     {"training"},
     {"launch", "comparison", "plots", "report", "tensorboard", "doctor"},
     {"verdict", "catalogue"},

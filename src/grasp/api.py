@@ -58,6 +58,7 @@ def resume(
 ) -> Run:
     """Continue a stopped or killed run exactly where its last checkpoint stands; `steps` makes it longer."""
     run = runs.find(path)
+    run.need_networks()
     left = len(run.seeds) if steps is not None else sum(not is_finished(run, seed) for seed in run.seeds)
     if not left:
         raise GraspError(f"{path} is finished; train longer with: grasp resume {path} --steps {2 * run.config.steps}")
@@ -189,6 +190,7 @@ def load_state(
     run: Run, seed: int, algorithm: Algorithm, env_steps: int | None = None, judging: bool = False
 ) -> PyTree:
     """A state that acts (and judges) with the seed's stored policy (`recovery.stored_policy`)."""
+    run.need_networks()
     state = acting_state(algorithm, seed)
     return state._replace(**stored_policy(run, seed, acting(algorithm, state, judging), env_steps))
 

@@ -14,6 +14,7 @@ from grasp.commands import (
     run_bench,
     run_check_env,
     run_compare,
+    run_condense,
     run_doctor,
     run_evaluate,
     run_list,
@@ -70,6 +71,7 @@ def parser(arguments: list[str]) -> Parser:
         "watch": add_watch,
         "compare": add_compare,
         "reproduce": add_reproduce,
+        "condense": add_condense,
         "tensorboard": add_tensorboard,
         "list": add_list,
         "doctor": add_doctor,
@@ -213,6 +215,13 @@ def add_reproduce(commands: Any, arguments: list[str]) -> None:
         command.add_argument(f"--{name}", type=whole(name), help="instead of the budget's")
     refuse_unknown(arguments, ["--budget", "--out", "--jax", "--steps", "--seeds"], "reproduce")
     command.set_defaults(call=run_reproduce)
+
+
+def add_condense(commands: Any, _: list[str]) -> None:
+    command = commands.add_parser("condense", help="a copy of a run without its networks, small enough to commit")
+    command.add_argument("run", metavar="RUN")
+    command.add_argument("--out", metavar="DIR", type=named, required=True, help="must not exist yet")
+    command.set_defaults(call=run_condense)
 
 
 def add_tensorboard(commands: Any, _: list[str]) -> None:

@@ -91,6 +91,14 @@ def run_reproduce(options: argparse.Namespace) -> None:
     reproduction.reproduce(options.suite, budget=options.budget, out=options.out, counterparts=options.jax, **given)
 
 
+def run_condense(options: argparse.Namespace) -> None:
+    from grasp import condensing
+
+    out = condensing.condense(options.run, options.out)
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    print(f"{out}: {size / 1000:.0f} kB, for grasp compare and grasp watch")
+
+
 def run_tensorboard(options: argparse.Namespace) -> None:
     from grasp import runs, tensorboard
 

@@ -17,7 +17,7 @@ from grasp import presets
 from grasp.config import EVALUATIONS, RUN_FIELDS, header
 from grasp.hyper import ALGORITHMS
 from grasp.journal import parse
-from grasp.runs import is_seed, locate
+from grasp.runs import CONDENSED, is_seed, locate
 from grasp.types import GraspError
 
 METRICS = {"win rate": "win_rate", "return": "return_mean"}
@@ -48,7 +48,7 @@ class SeedData:
     """Training metric -> (env steps, values), only those in `TRAINING` that the run has."""
     env_steps: int
     sha256: str
-    """Of the metrics file as it was read."""
+    """Of the metrics file as it was read; of a condensed run, of the file that it was made from."""
 
     def curve(self, metric: str) -> Float[np.ndarray, "2 _"]:
         """(env steps, values) of one of `METRICS`."""
@@ -189,7 +189,8 @@ def _load_seed(directory: Path, seed: int) -> tuple[SeedData, list[str]]:
             training[name] = np.array(sorted(series.items()), dtype=float).T
     reached = int(max((r["env_steps"] for r in records), default=0))
     evaluations = tuple(points[step] for step in sorted(points))
-    sha256 = hashlib.sha256(content).hexdigest()
+    whole = _read_object(directory / CONDENSED) if (directory / CONDENSED).is_file() else {}
+    sha256 = str(whole.get(str(seed), hashlib.sha256(content).hexdigest()))
     return SeedData(seed, evaluations, absolute[-1] if absolute else None, training, reached, sha256), broken
 
 

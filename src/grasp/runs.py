@@ -3,6 +3,7 @@
 DIR/config.json      the complete configuration
 DIR/versions.json    what it ran on
 DIR/seed-S/          metrics.jsonl, checkpoints/, snapshots/, policy.safetensors (the best snapshot, at the end)
+DIR/condensed.json   only in a copy without networks (grasp.condensing)
 """
 
 import contextlib
@@ -27,6 +28,8 @@ from grasp.config import Config
 from grasp.types import EnvSpec, GraspError
 from grasp.version import __version__
 
+CONDENSED = "condensed.json"
+
 
 @dataclass(frozen=True)
 class Run:
@@ -50,6 +53,11 @@ class Run:
 
     def policy(self, seed: int) -> Path:
         return self.folder(seed) / "policy.safetensors"
+
+    def need_networks(self) -> None:
+        """Refuse a condensed run, in one sentence."""
+        if (self.path / CONDENSED).exists():
+            raise GraspError(f"{self.path} is condensed: it has no networks; take the run that it was made from")
 
 
 def default_path(config: Config) -> Path:
