@@ -25,7 +25,7 @@ demo: setup
 	$(BIN)/grasp play demo/grasp-mappo --overlay --out demo/episode.gif
 	@echo "the report: demo/report.html, an episode: demo/episode.gif; look closer with: $(BIN)/grasp watch demo"
 
-# The evidence in results/: a day on two cores. Runs land in runs/results, only summaries in results/.
+# The evidence in results/: a day on two cores. Runs land in runs/results; results/ has them without their networks.
 ON_POLICY := mappo grasp-mappo happo grasp-happo
 OFF_POLICY := qmix vdn grasp-qmix ma2e
 CLIMB_ON := matrix/climbing --steps 100000 --seeds 5
@@ -46,7 +46,10 @@ results: setup
 	  $(BIN)/grasp train $$algo $(SPREAD_OFF) --out $(RUNS)/simple_spread/$$algo && \
 	  $(BIN)/grasp train $$algo $(MARINES_OFF) --out $(RUNS)/3m/$$algo || exit; \
 	done
-	for task in climbing simple_spread 3m; do $(BIN)/grasp compare $(RUNS)/$$task/* --out results/$$task || exit; done
+	for run in $(RUNS)/*/*; do \
+	  kept=$$(echo $$run | sed 's|^$(RUNS)/\(.*\)/|results/\1/runs/|') && rm -rf $$kept && $(BIN)/grasp condense $$run --out $$kept || exit; \
+	done
+	$(BIN)/python benchmarks/results.py
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations 20

@@ -1,0 +1,80 @@
+"""Write docs/results.md and its curves from the condensed runs in results/: `python benchmarks/results.py`.
+
+results/TASK/runs/LABEL is a condensed run (`grasp condense RUN --out results/TASK/runs/LABEL`), results/TASK/words.md
+the task's heading and what we make of its numbers, results/words.md the beginning of the page. All numbers in tables
+come from the runs.
+"""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from grasp import comparison, plots, records
+from grasp.comparison import Row, Summary, in_brackets, in_figures
+from grasp.records import RunData, short
+from grasp.verdict import verdicts
+
+ROOT = Path(__file__).parent.parent
+RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "results.md"
+HEADER = ("algorithm", "seeds", "steps", "absolute metric", "last tenth of evaluations")
+
+
+def tasks() -> list[Path]:
+    """The folders that hold runs, in the order of their numbers of algorithms, then by name."""
+    found = [folder.parent for folder in RESULTS.glob("*/runs")]
+    return sorted(found, key=lambda task: (-len(list((task / "runs").iterdir())), task.name))
+
+
+def read(task: Path) -> list[RunData]:
+    """A task's runs, called by their folders' names."""
+    paths = sorted((task / "runs").iterdir())
+    return [replace(run, label=path.name) for run, path in zip(records.load_runs(paths), paths, strict=True)]
+
+
+def section(task: Path, runs: list[RunData]) -> str:
+    """A task's heading, verdict, table, curves and words, and what makes its runs."""
+    heading, _, words = (task / "words.md").read_text().partition("\n")
+    result = comparison.compare(runs, force=True)
+    found = verdicts(result)[-1]
+    rows = sorted(result.rows, key=lambda row: -row.last.iqm)
+    lines = [HEADER, ("---",) * len(HEADER), *map(cells, rows)]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    picture = f"![learning curves](../results/{task.name}/curves.png)"
+    made = "\n".join(f"- {run.label} at {run.versions.get('commit', 'unknown')}: `{run.command}`" for run in runs)
+    how = f"{rows[0].metric}, {rows[0].env_version}; {rows[0].protocol}"
+    parts = (heading, f"**{found.title}.** {found.detail}", table, f"*{how}*", picture, words.strip(), folded(made))
+    return "\n\n".join(parts)
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    steps = "–".join(short(n) for n in dict.fromkeys(row.env_steps))
+    return (row.label, str(len(row.last.seeds)), steps, score(row, row.absolute), score(row, row.last))
+
+
+def score(row: Row, summary: Summary | None) -> str:
+    if summary is None:
+        return "–"
+    return f"{in_figures(summary.iqm, row.metric)} {in_brackets(summary.interval, row.metric)}"
+
+
+def folded(text: str) -> str:
+    return f"<details><summary>the commands, and the commits they ran at</summary>\n\n{text}\n\n</details>"
+
+
+def page() -> str:
+    """The whole of docs/results.md."""
+    begin = "<!-- written by `python benchmarks/results.py`; change results/*/words.md instead -->"
+    sections = [section(task, read(task)) for task in tasks()]
+    return "\n\n".join([begin, (RESULTS / "words.md").read_text().strip(), *sections]) + "\n"
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__.split("\n")[0]).parse_args()
+    PAGE.write_text(page())
+    for task in tasks():
+        plots.curves(read(task), task / "curves.png")
+    print(f"{PAGE.relative_to(ROOT)}: {len(tasks())} tasks")
+
+
+if __name__ == "__main__":
+    main()

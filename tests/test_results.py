@@ -1,0 +1,44 @@
+"""The page of results says what the committed runs say."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def results():
+    spec = importlib.util.spec_from_file_location("results", ROOT / "benchmarks" / "results.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_what_its_command_writes(results):
+    assert results.PAGE.read_text() == results.page(), "type: python benchmarks/results.py"
+
+
+def test_every_committed_run_is_condensed_small_and_can_be_made_again(results):
+    for task in results.tasks():
+        for run in results.read(task):
+            assert (run.path / "condensed.json").is_file()
+            assert run.command, f"{run.path}: no command makes this configuration"
+            assert run.versions["commit"] != "unknown"
+            assert "dirty" not in run.versions["commit"], f"{run.path} ran on code that no commit holds"
+            assert len(run.seeds) >= 3
+            assert all(seed.absolute for seed in run.seeds), f"{run.path} is not finished"
+            assert sum(path.stat().st_size for path in run.path.rglob("*") if path.is_file()) < 200_000
+
+
+def test_the_readme_s_numbers_are_the_page_s(results):
+    """Every score with an interval in README.md stands on the page of results."""
+    page = (ROOT / "docs" / "results.md").read_text()
+    found = re.findall(r"[−-]?\d+\.\d+ \[[^\]]+\]", (ROOT / "README.md").read_text())
+    assert len(found) >= 4
+    for cell in found:
+        assert cell.replace("−", "-") in page.replace("−", "-"), f"{cell} is not in docs/results.md"
