@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # A second supported interpreter, if this machine has one, for the fast tests.
 OTHER := $(shell for p in python3.12 $(HOME)/.pyenv/versions/3.12.*/bin/python; do $$p -c '' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: setup demo results test test-fast test-other test-torch football test-football browser test-browser lint types bench-smoke clean
+.PHONY: setup demo pictures results test test-fast test-other test-torch football test-football browser test-browser lint types bench-smoke clean
 
 setup: $(VENV)/ready
 
@@ -24,6 +24,10 @@ demo: setup
 	$(BIN)/grasp compare demo/grasp-mappo demo/mappo --out demo
 	$(BIN)/grasp play demo/grasp-mappo --overlay --out demo/episode.gif
 	@echo "the report: demo/report.html, an episode: demo/episode.gif; look closer with: $(BIN)/grasp watch demo"
+
+# The README's pictures, of the demo's runs.
+pictures: setup browser
+	$(BIN)/python benchmarks/pictures.py demo
 
 # The evidence in results/: a day on two cores. Runs land in runs/results; results/ has them without their networks.
 ON_POLICY := mappo grasp-mappo happo grasp-happo
