@@ -23,6 +23,7 @@ LAYERS = [
         "envs",
         "config",
         "checkpoint",
+        "claims",
         "journal",
         "cache",
         "draw",
