@@ -34,7 +34,7 @@ LAYERS = [
     {"perception"},
     {"algos", "rollout", "evaluation", "film", "runs", "segments"},
     {"recovery", "records", "progress", "hosted"},
-    {"programs", "inspection", "protocol"},
+    {"programs", "inspection", "protocol", "status"},
     {"training"},
     {"launch", "comparison", "plots", "report", "tensorboard", "doctor"},
     {"verdict", "catalogue"},
