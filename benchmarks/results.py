@@ -69,7 +69,7 @@ def page() -> str:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__.split("\n")[0]).parse_args()
+    argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0]).parse_args()
     PAGE.write_text(page())
     for task in tasks():
         plots.curves(read(task), task / "curves.png")

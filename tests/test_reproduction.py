@@ -9,7 +9,7 @@ import pytest
 from processes import WAIT, lines_of, start, wait_for
 from rich.console import Console
 
-from grasp import cli, reproduction, suites
+from grasp import cli, reproduction, runs, suites
 from grasp.consensus import OPERATORS
 from grasp.envs import base as envs
 from grasp.envs import skirmish
@@ -100,40 +100,39 @@ def test_a_suite_goes_on_only_with_its_own_runs(small, tmp_path):
     assert contents(tmp_path / "here") == before
 
 
-def test_a_run_that_fails_does_not_keep_the_others_from_running(small, tmp_path, monkeypatch):
-    begin = reproduction.api.begin
-
-    def fails(config, path, **rest):
-        if config.algo == "mappo":
-            raise GraspError("the disk is full")
-        return begin(config, path, **rest)
-
-    monkeypatch.setattr(reproduction.api, "begin", fails)
-    with pytest.raises(GraspError, match="the disk is full; the same command goes on with what is left"):
+def test_a_run_that_fails_does_not_keep_the_others_from_running(small, tmp_path):
+    other = Suite("another", ("matrix/climbing",), plain("mappo"), "default")
+    job = reproduction.plan(tmp_path / "here", "matrix/climbing", other.entries[0], other, BUDGETS["smoke"], TINY)
+    run = runs.create(job.path, job.config, envs.make("matrix/climbing").spec)
+    with runs.writing(run, 0), pytest.raises(GraspError, match="being written .*; the same command goes on with what"):
         reproduce(tmp_path / "here")
-    assert (tmp_path / "here" / "matrix-climbing" / "grasp-mappo" / "seed-1" / "policy.safetensors").is_file()
-    monkeypatch.undo()
+    assert lines_of(job.path, 1)[-1]["kind"] == "absolute"
+    for seed in (0, 1):
+        assert lines_of(tmp_path / "here" / "matrix-climbing" / "grasp-mappo", seed)[-1]["kind"] == "absolute"
+    assert "[1/2] mappo on matrix/climbing: goes on" in reproduce(tmp_path / "here")[1]
 
 
 @pytest.mark.slow
 def test_a_suite_killed_half_way_loses_nothing_and_repeats_nothing(tmp_path):
-    words = ("reproduce", "fig-mpe", "--budget", "smoke", "--steps", "9600", "--out")
+    words = ("reproduce", "fig-mpe", "--budget", "smoke", "--steps", "9600", "--seeds", "3", "--out")
     straight, cut = tmp_path / "straight", tmp_path / "cut"
     whole = start(*words, str(straight))
     assert "the report:" in whole.communicate(timeout=WAIT)[0]
     process = start(*words, str(cut))
     first, second = (cut / "mpe-simple_spread" / algo for algo in ("grasp-mappo", "mappo"))
+    # with an odd number of seeds the first one of the second run trains beside the last one of the first
     wait_for(lambda: len(lines_of(second)) >= 2, process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    finished = {path: path.stat().st_mtime_ns for path in first.rglob("*.jsonl")}
+    ended = [path for path in cut.rglob("*.jsonl") if '"absolute"' in path.read_text()]
+    assert ended
+    finished = {path: path.stat().st_mtime_ns for path in ended}
     again = start(*words, str(cut))
     said = again.communicate(timeout=WAIT)[0]
-    assert "[1/2] grasp-mappo on mpe/simple_spread: finished before" in said
     assert "[2/2] mappo on mpe/simple_spread: goes on" in said
-    assert {path: path.stat().st_mtime_ns for path in first.rglob("*.jsonl")} == finished
+    assert {path: path.stat().st_mtime_ns for path in ended} == finished
     for run in (first, second):
-        for seed in (0, 1):
+        for seed in (0, 1, 2):
             assert lines_of(run, seed) == lines_of(straight / run.relative_to(cut), seed)
 
 

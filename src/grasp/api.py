@@ -18,8 +18,9 @@ from grasp.envs import base as envs
 from grasp.envs.host import Pool
 from grasp.evaluation import Scores
 from grasp.evaluation import evaluate as score
-from grasp.launch.local import launch, resolved
-from grasp.launch.memory import check_replay
+from grasp.launch.local import resolved
+from grasp.launch.places import crew_on
+from grasp.launch.tasks import Crew, Plan, Task, check_failures, tasks_of
 from grasp.progress import Display
 from grasp.recovery import Reporter, acting, is_finished, seed_keys, stored_policy
 from grasp.runs import Run
@@ -35,26 +36,29 @@ def train(
     env: str,
     *,
     out: str | Path | None = None,
+    on: str = "local",
     tensorboard: bool = False,
     console: Console | None = None,
     **options: Any,
 ) -> Run:
     """Train an algorithm in an environment; `options` are the fields of `grasp train --help`. Returns the run."""
     config = resolved(configure(algo, env, options))
-    return begin(config, Path(out) if out else runs.default_path(config), tensorboard=tensorboard, console=console)
-
-
-def begin(config: Config, path: Path, *, tensorboard: bool = False, console: Console | None = None) -> Run:
-    """Train as configured, in a new run directory."""
-    made, algorithm = build(config)
+    path = Path(out) if out else runs.default_path(config)
+    spec = build(config)[0].spec
     if tensorboard:
         require_tensorboard()
-    words = check_replay(config, made.spec, algorithm.replays, config.seeds) if algorithm.replays else ""
-    return carry_on(runs.create(path, config, made.spec), tensorboard, console, words)
+    with crew_on(on) as crew:
+        words = crew.check([Plan(path, config, config.seeds)])
+        return carry_on(runs.create(path, config, spec), crew, tensorboard, console, words)
 
 
 def resume(
-    path: str | Path, *, steps: int | None = None, tensorboard: bool = False, console: Console | None = None
+    path: str | Path,
+    *,
+    steps: int | None = None,
+    on: str = "local",
+    tensorboard: bool = False,
+    console: Console | None = None,
 ) -> Run:
     """Continue a stopped or killed run exactly where its last checkpoint stands; `steps` makes it longer."""
     run = runs.find(path)
@@ -62,19 +66,20 @@ def resume(
     left = len(run.seeds) if steps is not None else sum(not is_finished(run, seed) for seed in run.seeds)
     if not left:
         raise GraspError(f"{path} is finished; train longer with: grasp resume {path} --steps {2 * run.config.steps}")
-    made, algorithm = build(run.config)
-    words = check_replay(run.config, made.spec, algorithm.replays, left) if algorithm.replays else ""
-    if steps is not None:
-        run = runs.extend(run, steps)
-    return carry_on(run, tensorboard, console, words)
+    build(run.config)
+    with crew_on(on) as crew:
+        words = crew.check([Plan(run.path, run.config, left)])
+        if steps is not None:
+            run = runs.extend(run, steps)
+        return carry_on(run, crew, tensorboard, console, words)
 
 
-def carry_on(run: Run, tensorboard: bool, console: Console | None, words: str = "") -> Run:
+def carry_on(run: Run, crew: Crew, tensorboard: bool, console: Console | None, words: Sequence[str]) -> Run:
     """Train what is left of a run, showing how it goes; `words` are said first."""
     console = console or Console()
     listeners: list[Reporter] = []
 
-    def tell_all(line: dict[str, Any]) -> None:
+    def tell_all(_: Task, line: dict[str, Any]) -> None:
         for listener in listeners:
             listener(line)
 
@@ -83,10 +88,10 @@ def carry_on(run: Run, tensorboard: bool, console: Console | None, words: str = 
         listeners.append(display)
         if tensorboard:
             listeners.append(held.enter_context(closing(Sink(run))))
-        if words:
-            display.say(words)
+        for line in words:
+            display.say(line)
         display.expect(run, [seed for seed in run.seeds if not is_finished(run, seed)])
-        launch(run, tell_all)
+        check_failures(run, crew.train(tasks_of(run), tell_all))
     return run
 
 

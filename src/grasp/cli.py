@@ -95,6 +95,7 @@ def add_train(commands: Any, arguments: list[str]) -> None:
     command.add_argument("algo", metavar="ALGO", help=", ".join(ALGORITHMS))
     command.add_argument("env", metavar="ENV", help="see `grasp list`, or package.module:factory for your own")
     command.add_argument("--out", metavar="DIR", type=named, help="the run directory (default: runs/ALGO_ENV)")
+    add_on_flag(command)
     add_tensorboard_flag(command)
     known = [*RUN_FIELDS, *fields(hyper)]
     for option in known:
@@ -107,7 +108,7 @@ def add_train(commands: Any, arguments: list[str]) -> None:
     for flag, kind in of_env.items():
         command.add_argument(flag, metavar="VALUE", default=argparse.SUPPRESS, help=f"the environment's: {kind}")
     own = [flag for option in known for flag in flags(option)]
-    refuse_unknown(arguments, [*own, *of_env, "--out", "--parallel", "--tensorboard"], "train")
+    refuse_unknown(arguments, [*own, *of_env, "--out", "--on", "--parallel", "--tensorboard"], "train")
     command.set_defaults(call=run_train, names=[option.name for option in known], of_env=list(of_env))
 
 
@@ -152,10 +153,16 @@ def add_tensorboard_flag(command: argparse.ArgumentParser) -> None:
     command.add_argument("--tensorboard", action="store_true", help="write TensorBoard event files too")
 
 
+def add_on_flag(command: argparse.ArgumentParser) -> None:
+    where = "this machine's cores (local), or a Ray cluster: ray, ray://HOST:PORT (default: local)"
+    command.add_argument("--on", metavar="PLACE", default="local", help=where)
+
+
 def add_resume(commands: Any, _: list[str]) -> None:
     command = commands.add_parser("resume", help="continue a stopped or killed run, bit for bit")
     command.add_argument("run", metavar="RUN", help="a run directory, or one seed's folder in it")
     command.add_argument("--steps", type=whole("steps"), help="train on to this many environment steps in all")
+    add_on_flag(command)
     add_tensorboard_flag(command)
     command.set_defaults(call=run_resume)
 
@@ -210,10 +217,11 @@ def add_reproduce(commands: Any, arguments: list[str]) -> None:
     budgets = "; ".join(f"{name}: {budget.words}" for name, budget in BUDGETS.items())
     command.add_argument("--budget", default="smoke", help=f"{budgets} (default: smoke)")
     command.add_argument("--out", metavar="DIR", type=named, help="(default: reproduced/SUITE-BUDGET)")
+    add_on_flag(command)
     command.add_argument("--jax", action="store_true", help="our own simulation where the real one is not JAX")
     for name in ("steps", "seeds"):
         command.add_argument(f"--{name}", type=whole(name), help="instead of the budget's")
-    refuse_unknown(arguments, ["--budget", "--out", "--jax", "--steps", "--seeds"], "reproduce")
+    refuse_unknown(arguments, ["--budget", "--out", "--on", "--jax", "--steps", "--seeds"], "reproduce")
     command.set_defaults(call=run_reproduce)
 
 

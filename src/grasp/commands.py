@@ -15,7 +15,8 @@ def run_train(options: argparse.Namespace) -> None:
     of_env = {flag.removeprefix("--env."): getattr(options, flag.removeprefix("--"), None) for flag in options.of_env}
     env = envs.with_options(options.env, {name: text for name, text in of_env.items() if text is not None})
     console = Console()
-    run = api.train(options.algo, env, out=options.out, tensorboard=options.tensorboard, console=console, **given)
+    where = {"out": options.out, "on": options.on, "tensorboard": options.tensorboard}
+    run = api.train(options.algo, env, console=console, **where, **given)
     report.print_run(run, console)
 
 
@@ -26,7 +27,8 @@ def run_resume(options: argparse.Namespace) -> None:
 
     cache.enable()
     console = Console()
-    run = api.resume(options.run, steps=options.steps, tensorboard=options.tensorboard, console=console)
+    where = {"on": options.on, "tensorboard": options.tensorboard}
+    run = api.resume(options.run, steps=options.steps, console=console, **where)
     report.print_run(run, console)
 
 
@@ -88,7 +90,8 @@ def run_reproduce(options: argparse.Namespace) -> None:
 
     cache.enable()
     given = {name: getattr(options, name) for name in ("steps", "seeds") if getattr(options, name) is not None}
-    reproduction.reproduce(options.suite, budget=options.budget, out=options.out, counterparts=options.jax, **given)
+    where = {"out": options.out, "on": options.on}
+    reproduction.reproduce(options.suite, budget=options.budget, counterparts=options.jax, **where, **given)
 
 
 def run_condense(options: argparse.Namespace) -> None:

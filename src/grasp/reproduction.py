@@ -1,4 +1,4 @@
-"""`grasp reproduce`: a suite's runs one after another, then what they show beside the paper's numbers.
+"""`grasp reproduce`: a suite's runs, as many at once as there are cores, then their numbers beside the paper's.
 
 A suite's directory has a run directory for every environment and entry. What is finished there is left alone, what was
 stopped is resumed, and the rest is begun: a suite may be interrupted as often as one likes.
@@ -18,7 +18,9 @@ from grasp.config import Config, configure, did_you_mean
 from grasp.envs import base as envs
 from grasp.hyper import ALGORITHMS, Qmix
 from grasp.launch.local import resolved
-from grasp.recovery import is_finished
+from grasp.launch.places import crew_on
+from grasp.launch.tasks import Plan, tasks_of
+from grasp.status import Row, Status
 from grasp.suites import BUDGETS, COUNTERPARTS, SUITES, Budget, Entry, Suite
 from grasp.types import GraspError
 
@@ -37,11 +39,13 @@ def reproduce(
     budget: str = "smoke",
     out: str | Path | None = None,
     counterparts: bool = False,
+    on: str = "local",
     console: Console | None = None,
     **options: Any,
 ) -> Comparison:
     """Train what a suite names and compare it; `options` (steps, seeds, …) overrule the budget's.
 
+    `on` is where: "local", "ray" or "ray://HOST:PORT".
     `counterparts` takes, for every environment whose simulator is not JAX, the one of ours that stands in for it.
     """
     chosen, long = find(suite, SUITES, "suite"), find(budget, BUDGETS, "budget")
@@ -52,7 +56,7 @@ def reproduce(
     for job in jobs:
         check(job)
     say(console, f"{suite}: {chosen.shows}. {len(jobs)} runs of {jobs[0].config.steps:,} steps in {home}")
-    failures = [failure for place, job in enumerate(jobs, 1) if (failure := carry_out(job, place, len(jobs), console))]
+    failures = carry_out(jobs, on, console)
     if failures:
         raise GraspError(f"{'; '.join(failures)}; the same command goes on with what is left")
     result = api.compare([job.path for job in jobs], out=home / "report", labels=[job.label for job in jobs])
@@ -116,23 +120,35 @@ def check(job: Job) -> None:
         raise GraspError(f"{job.path} was begun with another configuration; remove it, or choose another --out")
 
 
-def carry_out(job: Job, place: int, total: int, console: Console) -> str:
-    """Train what is left of a run; its complaint, if it has one."""
-    words = f"[{place}/{total}] {job.label} on {job.config.env}"
-    begun = job.path.exists()
-    try:
-        if begun and all(is_finished(runs.find(job.path), seed) for seed in job.config.seed_list):
-            say(console, f"{words}: finished before")
-        elif begun:
-            say(console, f"{words}: goes on")
-            api.resume(job.path, console=console)
-        else:
+def carry_out(jobs: list[Job], on: str, console: Console) -> list[str]:
+    """Train what is left of all runs; the complaints of those that have one."""
+    begun = {job: runs.find(job.path) for job in jobs if job.path.exists()}
+    left = {job: tasks_of(begun[job]) if job in begun else [] for job in jobs}
+    titles = {job: f"[{place}/{len(jobs)}] {job.label} on {job.config.env}" for place, job in enumerate(jobs, 1)}
+    waiting = [job for job in jobs if left[job] or job not in begun]
+    if not waiting:
+        for job in jobs:
+            say(console, f"{titles[job]}: finished before")
+        return []
+    with crew_on(on) as crew:
+        plans = [Plan(job.path, job.config, job.config.seeds) for job in waiting]
+        for words in dict.fromkeys(crew.check(plans)):
             say(console, words)
-            api.begin(job.config, job.path, console=console)
-    except GraspError as failure:
-        say(console, f"{words}: {failure}")
-        return str(failure)
-    return ""
+        for job in jobs:
+            is_new = job not in begun
+            if is_new:
+                begun[job] = runs.create(job.path, job.config, envs.make(job.config.env).spec)
+                left[job] = tasks_of(begun[job])
+            is_touched = any(begun[job].journal(seed).exists() for seed in job.config.seed_list)
+            state = "" if is_new or not is_touched else ": goes on" if left[job] else ": finished before"
+            say(console, f"{titles[job]}{state}")
+        with Status({job.path: Row(titles[job], job.config) for job in waiting}, console) as status:
+            tasks = [task for job in waiting for task in left[job]]
+            failures = crew.train(tasks, lambda task, line: status(task.run.path, line))
+    titled = {job.path: titles[job] for job in jobs}
+    for failure in failures:
+        say(console, f"{titled[failure.task.run.path]}: {failure.words}")
+    return [failure.words for failure in failures]
 
 
 def beside_the_paper(suite: Suite, playable: dict[str, str], result: Comparison) -> Table:

@@ -9,7 +9,6 @@ DIR/condensed.json   only in a copy without networks (grasp.condensing)
 import contextlib
 import dataclasses
 import difflib
-import fcntl
 import importlib.metadata
 import json
 import os
@@ -24,6 +23,7 @@ import jax
 
 from grasp import config as configs
 from grasp.checkpoint import write_atomically
+from grasp.claims import Claim, claimed
 from grasp.config import Config
 from grasp.types import EnvSpec, GraspError
 from grasp.version import __version__
@@ -137,19 +137,15 @@ def extend(run: Run, steps: int) -> Run:
 
 
 @contextlib.contextmanager
-def writing(run: Run, seed: int) -> Iterator[None]:
-    """The right to write a seed's folder, given up when the process ends, however it ends."""
+def writing(run: Run, seed: int, patience: float = 0.0) -> Iterator[Claim]:
+    """The right to write a seed's folder (`grasp.claims`)."""
     folder = run.folder(seed)
     for part in (folder, run.checkpoints(seed), run.snapshots(seed)):
         part.mkdir(exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise GraspError(f"{folder} is being written by another process; wait for it or stop it first") from None
+    with claimed(folder, patience) as claim:
         for scrap in folder.glob("*/.*.safetensors.*"):  # what a killed process was in the middle of writing
             scrap.unlink(missing_ok=True)
-        yield
+        yield claim
 
 
 def versions(spec: EnvSpec) -> dict[str, str | int]:

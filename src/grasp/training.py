@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Shaped
 
 from grasp import checkpoint, recovery, segments
+from grasp.claims import Claim
 from grasp.envs.host import SimulatorFault
 from grasp.evaluation import Scores
 from grasp.journal import Journal, plain
@@ -46,11 +47,15 @@ def evaluation_keys(seeds: list[int], iteration: int) -> Shaped[Array, " S"]:
     return jnp.stack([jax.random.fold_in(seed_keys(seed).evaluation, iteration) for seed in seeds])
 
 
-def train(run: Run, seeds: list[int], report: Reporter) -> None:
-    """Train these seeds together from where they stand to the end. They stop and resume as one."""
+def train(run: Run, seeds: list[int], report: Reporter, patience: float = 0.0) -> None:
+    """Train these seeds together from where they stand to the end. They stop and resume as one.
+
+    `patience` is how many seconds to wait for another who claims them and may be lost.
+    """
     with plain_faults(run), contextlib.ExitStack() as held:
-        for seed in seeds:
-            held.enter_context(writing(run, seed))
+        claims = [held.enter_context(writing(run, seed, patience)) for seed in seeds]
+        if all(recovery.is_finished(run, seed) for seed in seeds):
+            return  # by the one who was waited for
         programs = build(run.config, len(seeds), run.folder(seeds[0]) / "simulators.log")
         held.callback(programs.close)
         algorithm = programs.algorithm
@@ -69,15 +74,23 @@ def train(run: Run, seeds: list[int], report: Reporter) -> None:
         ]
         for journal in journals:
             held.callback(journal.close)
-        Session(run, seeds, programs, journals, report).train(state)
+        Session(run, seeds, programs, journals, claims, report).train(state)
 
 
 class Session:
     """One process's work on a group of seeds: the only place that writes and looks at the clock."""
 
-    def __init__(self, run: Run, seeds: list[int], programs: Programs, journals: list[Journal], report: Reporter):
+    def __init__(
+        self,
+        run: Run,
+        seeds: list[int],
+        programs: Programs,
+        journals: list[Journal],
+        claims: list[Claim],
+        report: Reporter,
+    ):
         self.run, self.config, self.seeds = run, run.config, seeds
-        self.programs, self.journals, self.report = programs, journals, report
+        self.programs, self.journals, self.claims, self.report = programs, journals, claims, report
         self.start = self.saved = time.monotonic()
         self.finished: dict[int, int] = {}  # episodes in each seed's replay at its last checkpoint
 
@@ -109,6 +122,7 @@ class Session:
         for place, seed in enumerate(self.seeds):
             line = {"kind": kind, "env_steps": env_steps, "seed": seed}
             line |= plain({name: value[place] for name, value in values.items()}) | {"wall": wall}
+            self.claims[place].check()
             self.journals[place].write(line)
             self.report(line)
 
@@ -120,6 +134,7 @@ class Session:
             kept = acting(self.programs.algorithm, state.state, judging=True)
             policy = jax.tree.map(lambda x, p=place: x[p], kept)
             name = checkpoint.name_of(iteration * self.config.steps_per_iteration)
+            self.claims[place].check()
             checkpoint.save(self.run.snapshots(seed) / name, policy, {"algo": self.config.algo, "env": self.config.env})
         self.write("evaluation", iteration, self.described(scores), time.monotonic() - began)
 
@@ -142,6 +157,7 @@ class Session:
         for place, seed in enumerate(self.seeds):
             folder = self.run.checkpoints(seed)
             one = jax.tree.map(lambda x, p=place: x[p], host)
+            self.claims[place].check()
             if self.programs.algorithm.replays:
                 segments.append(folder, state.state.replay, place, int(one.state.replay.finished))
             words = {"journal": str(self.journals[place].commit())}
@@ -164,6 +180,7 @@ class Session:
         described = self.described(jax.device_get(scores)) | {"best_env_steps": [b["env_steps"] for b in best]}
         for place, seed in enumerate(self.seeds):
             words = {"algo": self.config.algo, "env": self.config.env, "env_steps": str(best[place]["env_steps"])}
+            self.claims[place].check()
             checkpoint.save(self.run.policy(seed), policies[place], words)
         self.write("absolute", self.config.iterations, described, time.monotonic() - began)
         for journal in self.journals:

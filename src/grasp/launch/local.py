@@ -1,4 +1,4 @@
-"""Seeds on this machine: mapped in one process, or one process a core.
+"""Tasks on this machine: mapped seeds in this process, all others in one process a core.
 
 On a CPU a recurrent update fills one core and gains little from a second, so seeds run as single-threaded processes,
 each pinned to a core. On an accelerator they run as one program. Both write the same files.
@@ -11,27 +11,23 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import jax
 
 from grasp.config import Config
-from grasp.envs import base as envs
 from grasp.envs.host import cores
-from grasp.recovery import Reporter, is_finished
-from grasp.runs import Run
+from grasp.launch.memory import check_replay
+from grasp.launch.tasks import EVERY_CORE, Failure, Plan, Report, Task, complaint, is_simulated
 from grasp.training import plain_faults, train
-from grasp.types import GraspError, Host
-
-EVERY_CORE = -1
-"""Instead of a core: a seed's simulators take them all, so such seeds train one after another."""
+from grasp.types import GraspError
 
 
 def resolved(config: Config) -> Config:
     """The configuration with `auto` decided, once: resumed as another program, a run would round otherwise."""
-    simulated = isinstance(envs.make(config.env), Host)
+    simulated = is_simulated(config)
     if simulated and config.parallel == "vmap":
         raise GraspError(f"the simulators of {config.env!r} are processes and cannot be mapped; leave --parallel out")
     if config.parallel != "auto":
@@ -39,38 +35,40 @@ def resolved(config: Config) -> Config:
     return replace(config, parallel="processes" if simulated or jax.default_backend() == "cpu" else "vmap")
 
 
-def launch(run: Run, report: Reporter) -> None:
-    """Train every unfinished seed of a run."""
-    seeds = [seed for seed in run.seeds if not is_finished(run, seed)]
-    if run.config.parallel == "processes":
-        Pool(run, report).train(seeds)
-    elif set(run.seeds) != set(run.config.seed_list):
-        raise GraspError(f"the seeds of {run.path} train as one program; type: grasp resume {run.path}")
-    elif seeds:
-        train(run, list(run.seeds), report)
-
-
 @dataclass
 class Worker:
-    """A seed's process on its core."""
+    """A task's process on its core."""
 
-    seed: int
+    task: Task
     core: int
     process: subprocess.Popen[str]
-    log: Path
 
 
 class Pool:
-    """As many seeds at a time as there are cores; the rest wait."""
+    """As many tasks at a time as there are cores, of however many runs; the rest wait."""
 
-    def __init__(self, run: Run, report: Reporter):
-        self.run, self.report = run, report
+    def __init__(self, free: Sequence[int] | None = None):
+        self.cores = list(cores() if free is None else free)
         self.messages: queue.Queue[tuple[Worker, dict[str, Any] | None]] = queue.Queue()
-        self.failures: list[str] = []
 
-    def train(self, seeds: list[int]) -> None:
-        simulated = isinstance(envs.make(self.run.config.env), Host)
-        waiting, free = deque(seeds), deque([EVERY_CORE] if simulated else cores())
+    def check(self, plans: Sequence[Plan]) -> list[str]:
+        total = sum(plan.seeds for plan in plans)
+        return [
+            words for plan in plans if (words := check_replay(plan.config, plan.seeds, min(total, len(self.cores))))
+        ]
+
+    def train(self, tasks: Sequence[Task], report: Report) -> list[Failure]:
+        mapped = [task for task in tasks if task.run.config.parallel == "vmap"]
+        apart = [task for task in tasks if task.run.config.parallel != "vmap"]
+        simulated = {task.run.config.env for task in apart if is_simulated(task.run.config)}
+        free = [task for task in apart if task.run.config.env not in simulated]
+        failures = [failure for task in mapped if (failure := train_here(task, report))]
+        failures += self.train_on(free, self.cores, report)
+        # whose simulators take all cores train one after another
+        return failures + self.train_on([task for task in apart if task not in free], [EVERY_CORE], report)
+
+    def train_on(self, tasks: Sequence[Task], places: Sequence[int], report: Report) -> list[Failure]:
+        waiting, free, failures = deque(tasks), deque(places), []
         running: list[Worker] = []
         try:
             while waiting or running:
@@ -78,29 +76,28 @@ class Pool:
                     running.append(self.start(waiting.popleft(), free.popleft()))
                 worker, message = self.messages.get()
                 if message is not None:
-                    self.report(message)
+                    report(worker.task, message)
                     continue
                 running.remove(worker)
                 free.append(worker.core)
-                self.finish(worker)
+                failures += finish(worker)
         finally:
             for worker in running:
                 worker.process.kill()
-        if self.failures:
-            raise GraspError(f"{'; '.join(self.failures)}; continue with: grasp resume {self.run.path}")
+        return failures
 
-    def start(self, seed: int, core: int) -> Worker:
+    def start(self, task: Task, core: int) -> Worker:
         """A worker whose standard input stays open as long as this process lives: its end is the worker's end."""
-        log = self.run.folder(seed) / "worker.log"
-        command = [sys.executable, "-P", "-m", "grasp.launch.worker", str(self.run.path), str(seed), str(core)]
+        seeds = ",".join(map(str, task.seeds))
+        command = [sys.executable, "-P", "-m", "grasp.launch.worker", str(task.run.path), seeds, str(core)]
         # the same modules as here, found in the same order: the user's own environment may be among them
         paths = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         pipe = subprocess.PIPE
-        with plain_faults(self.run):
-            log.parent.mkdir(exist_ok=True)
-            with log.open("w") as errors:
+        with plain_faults(task.run):
+            task.log.parent.mkdir(exist_ok=True)
+            with task.log.open("w") as errors:
                 process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True, env=paths)
-        worker = Worker(seed, core, process, log)
+        worker = Worker(task, core, process)
         threading.Thread(target=self.listen, args=(worker,), daemon=True).start()
         return worker
 
@@ -115,12 +112,20 @@ class Pool:
             process.wait()
         self.messages.put((worker, None))
 
-    def finish(self, worker: Worker) -> None:
-        code = worker.process.returncode
-        if code == 0:
-            worker.log.unlink(missing_ok=True)
-        elif code == 2:
-            self.failures.append(worker.log.read_text().strip().splitlines()[-1].removeprefix("grasp: "))
-        else:
-            how = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
-            self.failures.append(f"seed {worker.seed} {how} (its last words: {worker.log})")
+
+def train_here(task: Task, report: Report) -> Failure | None:
+    """Mapped seeds stay in this process: an accelerator is not given to two."""
+    try:
+        train(task.run, list(task.seeds), lambda line: report(task, line))
+    except GraspError as mistake:
+        return Failure(task, str(mistake))
+
+
+def finish(worker: Worker) -> list[Failure]:
+    """Nothing but the metrics is left of a worker that did well."""
+    task, code = worker.task, worker.process.returncode
+    if code == 0:
+        task.log.unlink(missing_ok=True)
+        return []
+    last = task.log.read_text().strip().splitlines()[-1:]
+    return [Failure(task, complaint(task, code, "".join(last)))]

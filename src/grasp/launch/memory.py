@@ -2,13 +2,14 @@
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 
-from grasp import replay
+from grasp import algos, replay
 from grasp.config import Config
-from grasp.launch.local import cores
-from grasp.types import EnvSpec, GraspError
+from grasp.envs import base as envs
+from grasp.types import GraspError
 
 SHARE = 0.45
 """Of the free memory that replays may fill: for a moment, resuming or stacking mapped seeds holds them twice."""
@@ -33,19 +34,40 @@ def _lines(path: str) -> list[str]:
     return Path(path).read_text().splitlines() if Path(path).exists() else []
 
 
-def check_replay(config: Config, spec: EnvSpec, capacity: int, seeds: int) -> str:
-    """One line about the replay's memory; a GraspError where `seeds` of them would not fit, and what would."""
-    one, held = replay.episode_bytes(spec), capacity + config.hyper.num_envs
-    text = f"{capacity:,} episodes of {_size(one)}, {_size(one * held)} a seed"
+class Replay(NamedTuple):
+    """What one seed remembers."""
+
+    capacity: int
+    episode_bytes: int
+    num_bytes: int
+
+
+def replay_of(config: Config) -> Replay | None:
+    """A configuration's replay; None where it has none."""
+    spec = envs.make(config.env).spec
+    capacity = algos.make(config, spec).replays
+    if not capacity:
+        return None
+    one = replay.episode_bytes(spec)
+    return Replay(capacity, one, one * (capacity + config.hyper.num_envs))
+
+
+def check_replay(config: Config, seeds: int, at_once: int) -> str:
+    """One line about the replay's memory, none where there is no replay; a GraspError where it would not fit, and what
+    would. Unless they are mapped, `at_once` seeds train at the same time."""
+    kept = replay_of(config)
+    if kept is None:
+        return ""
+    text = f"{kept.capacity:,} episodes of {size(kept.episode_bytes)}, {size(kept.num_bytes)} a seed"
     free = available()
     if free is None or jax.default_backend() != "cpu":  # an accelerator's memory is its own
         return f"replay: {text}"
-    at_once = min(seeds, len(cores())) if config.parallel == "processes" else seeds
+    at_once = at_once if config.parallel == "processes" else seeds
     room = int(SHARE * free)
-    if one * held * at_once > room:
+    if kept.num_bytes * at_once > room:
         raise GraspError(
             f"the replay does not fit: {text}, {at_once} seed{'s' * (at_once > 1)} at once, and replays may fill "
-            f"{_size(room)} here; {_advice(config, room // one, at_once)}"
+            f"{size(room)} here; {_advice(config, room // kept.episode_bytes, at_once)}"
         )
     return f"replay: {text}"
 
@@ -61,7 +83,7 @@ def _advice(config: Config, episodes: int, at_once: int) -> str:
     return "give a smaller --buffer with a smaller --num_envs or --rollout, or use a machine with more memory"
 
 
-def _size(number: int) -> str:
+def size(number: int) -> str:
     for unit, scale in (("GB", 1e9), ("MB", 1e6)):
         if number >= scale:
             return f"{number / scale:.1f} {unit}"

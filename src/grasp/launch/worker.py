@@ -1,13 +1,18 @@
-"""One seed in a process of its own: `python -m grasp.launch.worker RUN SEED CORE`, started by `grasp.launch.local`.
+"""A task in a process of its own: `python -m grasp.launch.worker RUN SEEDS CORE [PATIENCE]`, started by
+`grasp.launch.local`, or on a cluster's node by `grasp.launch.remote`.
 
 Messages for the parent go to standard output, one JSON object a line; faults to standard error.
 """
 
 import json
 import os
+import socket
 import sys
 import threading
 from typing import Any
+
+HELD: list[socket.socket] = []
+"""What shows the machine's other workers that a core is taken."""
 
 
 def pin(core: int) -> None:
@@ -17,6 +22,22 @@ def pin(core: int) -> None:
     single = "--xla_cpu_multi_thread_eigen=false"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {single}".strip()
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+
+def free_core() -> int:
+    """A core that no other worker of this machine has taken so; where all are taken, any. Names of abstract sockets
+    are the machine's, and are free again when their process ends, however it ends."""
+    places = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+    for core in places:
+        taken = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            taken.bind(f"\0grasp-core-{core}")
+        except OSError:
+            taken.close()
+        else:
+            HELD.append(taken)
+            return core
+    return places[os.getpid() % len(places)]
 
 
 def die_with_parent() -> None:
@@ -30,9 +51,10 @@ def die_with_parent() -> None:
 
 
 def main() -> int:
-    path, seed, core = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    if core >= 0:  # simulators are stepped by workers of their own, on all cores
-        pin(core)
+    path, seeds, core = sys.argv[1], [int(seed) for seed in sys.argv[2].split(",")], int(sys.argv[3])
+    patience = float(sys.argv[4]) if len(sys.argv) > 4 else 0.0
+    if core != -1:  # EVERY_CORE of grasp.launch.tasks, which would import jax: simulators are stepped on all cores
+        pin(free_core() if core == -2 else core)  # ANY_CORE
     die_with_parent()
     stream = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever an import or a simulator prints must not mix with the messages
@@ -45,7 +67,7 @@ def main() -> int:
 
     cache.enable()
     try:
-        train(runs.find(path), [seed], report)
+        train(runs.find(path), seeds, report, patience)
     except GraspError as mistake:
         print(f"grasp: {mistake}", file=sys.stderr)
         return 2
