@@ -162,7 +162,8 @@ def play(
     """Greedy episodes of a run's stored policy as a film: the first seed's and its best, unless others are named.
 
     `checkpoint` is the environment steps of an evaluation. `overlay` shows beside every moment what the team made of
-    it: how much each agent is for each action, and the return that is expected.
+    it: how much each agent is for each action, and the value. Where episodes are cut at a limit the value counts what
+    would follow, and so exceeds what is left of the return.
     """
     out = Path(out)
     film.check_path(out)

@@ -183,7 +183,7 @@ def add_play(commands: Any, _: list[str]) -> None:
     command.add_argument("--seed", type=whole("seed", 0), help="whose policy (default: the first seed's)")
     command.add_argument("--checkpoint", metavar="STEPS", type=whole("checkpoint", 0), help="(default: the best one)")
     command.add_argument("--episodes", type=whole("episodes"), default=1, help="one after another (default: 1)")
-    thoughts = "beside the picture, how much each agent is for each action, and the expected return"
+    thoughts = "beside the picture, how much each agent is for each action, and the value of the moment"
     command.add_argument("--overlay", action="store_true", help=thoughts)
     command.set_defaults(call=run_play)
 

@@ -100,7 +100,7 @@ def beside(large: Image.Image, thought: Thought | None) -> Image.Image:
     pen = ImageDraw.Draw(wide)
     left, top = large.width + 12 * FINER, HEADER * FINER
     value = float(np.mean(thought.value))
-    pen.text((left, top / 2), f"expects {value:.2f}", fill=INK, font=font(13), anchor="lm")
+    pen.text((left, top / 2), f"value {value:.2f}", fill=INK, font=font(13), anchor="lm")
     rows, columns = thought.preference.shape
     height = min((large.height - top - 8 * FINER) / rows, 18 * FINER)
     width = min((PANEL - 20) * FINER / columns, 18 * FINER)

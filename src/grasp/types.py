@@ -138,7 +138,7 @@ class Decision(NamedTuple):
     """[B, N, a]: how much each agent is for each action, from 0 to 1. Nothing learns from it; programs that do not show
     it do not compute it. So with the value."""
     value: PyTree = ()
-    """[B] (or [B, N]): the return that the team expects."""
+    """[B] (or [B, N]): the discounted return that the team expects, as if no limit cut the episode."""
 
 
 class Trajectory(NamedTuple):
