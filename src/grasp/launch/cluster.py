@@ -11,6 +11,7 @@ import importlib
 import logging
 import os
 import re
+import runpy
 import socket
 import subprocess
 import sys
@@ -50,7 +51,6 @@ def joined(address: str) -> Iterator["Cluster"]:
     if not is_guest:
         knock(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
-    ray.cloudpickle.register_pickle_by_value(remote)  # a node without grasp must be able to say so
     try:
         yield Cluster(ray)
     finally:
@@ -82,6 +82,8 @@ class Cluster:
 
     def __init__(self, ray: Any):
         self.ray = ray
+        # run as a script, whose functions ray sends whole: a node without grasp must be able to say so
+        self.functions = runpy.run_path(remote.__file__)
         found = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
         self.nodes: list[dict[str, Any]] = found
 
@@ -131,7 +133,7 @@ class Cluster:
         """`examine` on one node, whatever else it does."""
         strategies = importlib.import_module("ray.util.scheduling_strategies")
         where = strategies.NodeAffinitySchedulingStrategy(node, soft=False)
-        return self.ray.remote(remote.examine).options(num_cpus=0, max_retries=0, scheduling_strategy=where)
+        return self.ray.remote(self.functions["examine"]).options(num_cpus=0, max_retries=0, scheduling_strategy=where)
 
     def answer_of(self, answer: Any) -> str:
         try:
@@ -162,7 +164,7 @@ class Cluster:
         }
         name = f"{path.name} {task.words}"
         options = {"name": name, "max_retries": RETRIES, "retry_exceptions": False} | self.resources(task)
-        return self.ray.remote(remote.work).options(**options).remote(there)
+        return self.ray.remote(self.functions["work"]).options(**options).remote(there)
 
     def is_single(self, task: Task) -> bool:
         """Whether a task is a program of one core, as most are."""
