@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -40,7 +41,7 @@ WAIT = 900.0
 SMALL = {"object_store_memory": 80 << 20}
 SIZES = {
     "num_envs": 4, "rollout": 20, "chunk": 10, "epochs": 2, "hidden": 8, "eval_episodes": 4, "final_episodes": 8,
-    "steps": 80 * 60, "eval_interval": 80 * 10, "seeds": 2, "preset": "default",
+    "steps": 80 * 150, "eval_interval": 80 * 15, "seeds": 2, "preset": "default",
 }  # fmt: skip
 
 
@@ -102,7 +103,7 @@ def ancestors(pid: int) -> list[int]:
 
 def node_of(pid: int, cluster):
     """The node whose raylet started a process."""
-    for node in cluster.worker_nodes:
+    for node in list(cluster.worker_nodes):
         if node.all_processes["raylet"][0].process.pid in ancestors(pid):
             return node
     return None
@@ -135,27 +136,25 @@ def test_a_node_killed_in_the_middle_of_a_suite_loses_nothing_and_repeats_nothin
         """A node that is in the middle of a run, when another run has ended."""
 
         def victim():
-            running = [pid for pid in workers_below(cut) if node_of(pid, cluster)]
-            for pid in running:
+            for pid in workers_below(cut):
+                node = node_of(pid, cluster)
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
                 place = words.index(b"grasp.launch.worker")
                 journal = Path(os.fsdecode(words[place + 1]), f"seed-{words[place + 2].decode()}", "metrics.jsonl")
-                if journal.exists() and journal.read_bytes().count(b"\n") > 15 and not is_over(journal):
-                    return pid, journal
+                if node and journal.read_bytes().count(b"\n") > 15 and not is_over(journal):
+                    return node, journal
             return None
 
         until(lambda: ended.is_set() or any(is_over(journal) for journal in journals(cut)))
         found = None
         while found is None and not ended.is_set():
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):  # a worker that has just ended
                 found = victim()
         if found is None:
             return
-        node = node_of(found[0], cluster)
         killed["ended"] = stamps(journal for journal in journals(cut) if is_over(journal))
         killed["journal"] = found[1]
-        cluster.remove_node(node, allow_graceful=False)
-        cluster.add_node(num_cpus=1, **SMALL)
+        cluster.remove_node(found[0], allow_graceful=False)
 
     ended = threading.Event()
     killer = threading.Thread(target=kill_one)
@@ -165,6 +164,7 @@ def test_a_node_killed_in_the_middle_of_a_suite_loses_nothing_and_repeats_nothin
     finally:
         ended.set()
         killer.join(WAIT)
+    cluster.add_node(num_cpus=1, **SMALL)
     assert "the report:" in said
     assert killed["ended"]
     assert stamps(killed["ended"]) == killed["ended"], "a finished run was touched"
@@ -182,9 +182,8 @@ def test_a_node_killed_in_the_middle_of_a_suite_loses_nothing_and_repeats_nothin
 
 def test_a_killed_driver_takes_its_workers_along_and_resume_goes_on(cluster, tmp_path):
     path, straight = tmp_path / "run", tmp_path / "straight"
-    sizes = SIZES | {"steps": 80 * 100}
-    words = [part for name, value in sizes.items() for part in (f"--{name}", str(value))]
-    api.train("mappo", "matrix/climbing", out=straight, console=Console(file=io.StringIO()), **sizes)
+    words = [part for name, value in SIZES.items() for part in (f"--{name}", str(value))]
+    api.train("mappo", "matrix/climbing", out=straight, console=Console(file=io.StringIO()), **SIZES)
     process = start("train", "mappo", "matrix/climbing", "--on", place(cluster), "--out", str(path), *words)
     until(lambda: process.poll() is not None or min(len(lines_of(path, 0)), len(lines_of(path, 1))) > 5)
     assert process.poll() is None, process.communicate()[0]
@@ -272,7 +271,9 @@ def test_a_node_without_grasp_is_named_before_anything_starts(cluster, tmp_path,
     (shadow / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'grasp'\", name='grasp')")
     with outsider(cluster, [], PYTHONPATH=str(shadow.parent)):
         said = refused(capsys, tmp_path / "run", "matrix/climbing", place(cluster))
-    assert "cannot run grasp (ModuleNotFoundError: No module named 'grasp'); install there" in said
+    assert re.search(
+        r"node .* cannot run grasp \(.*No module named 'grasp'.*\); install there what is installed here", said
+    )
 
 
 def test_a_replay_that_fits_no_node_is_refused_rather_than_waited_for(cluster, tmp_path):
