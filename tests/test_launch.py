@@ -201,6 +201,7 @@ def test_a_journal_is_followed_as_it_grows_and_as_it_is_cut_back(tmp_path):
 def test_the_table_shows_what_trains_and_counts_the_rest(tmp_path):
     config = configure("mappo", "matrix/climbing", TINY | {"seeds": 2})
     rows = {Path(name): Row(f"[{name}] mappo", config) for name in "abc"}
+    rows[Path("d")] = Row("[d] mappo", config, before=1)
     said = io.StringIO()
     line = {"kind": "iteration", "env_steps": 80, "seed": 0, "wall": {"took": 0.5}}
     last = {"kind": "absolute", "env_steps": 160, "return_mean": 3.0, "wall": {"took": 0.5}}
@@ -208,13 +209,14 @@ def test_the_table_shows_what_trains_and_counts_the_rest(tmp_path):
         status(Path("a"), line)
         status(Path("b"), last | {"seed": 0})
         status(Path("b"), last | {"seed": 1})
+        status(Path("d"), last | {"seed": 1})
         status(Path("a"), {"kind": "notice", "seed": 0, "text": "mind [the] gap"})
         Console(file=said, width=120).print(status.table())
     shown = said.getvalue()
     assert "[a] mappo, seed 0   50%  160 steps/s" in shown
     assert "[b] mappo, seed 1  100%  greedy 3.0" in shown
     assert "[a] mappo, seed 0: mind [the] gap" in shown
-    assert "1 of 3 runs finished, 1 not begun" in shown
+    assert "2 of 4 runs finished, 1 not begun" in shown
     assert [cell.strip() for cell in shown.splitlines()[-3].strip("│").split("│")] == [
         "[a] mappo", "0/2", "25%", "160 steps/s", "",
     ]  # fmt: skip

@@ -48,7 +48,8 @@ SIZES = {
 @pytest.fixture(scope="module")
 def cluster():
     """A head that trains nothing and two nodes with a core each."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    # at Ray's own niceness its workers starve on a machine that is busy
+    os.environ.update({"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"})
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **SMALL})
     for _ in range(2):
         made.add_node(num_cpus=1, **SMALL)
