@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # A second supported interpreter, if this machine has one, for the fast tests.
 OTHER := $(shell for p in python3.12 $(HOME)/.pyenv/versions/3.12.*/bin/python; do $$p -c '' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: setup demo pictures results test test-fast test-other test-torch football test-football browser test-browser lint types bench-smoke clean
+.PHONY: setup demo pictures results test test-fast test-other test-torch test-cluster football test-football browser test-browser lint types bench-smoke clean
 
 setup: $(VENV)/ready
 
@@ -71,6 +71,15 @@ test-torch: .venv-torch/ready
 	.venv-torch/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,torch]' torch==2.13.0
 	touch $@
 
+# Training on a Ray cluster of several nodes on this machine, some of which are killed; in an environment of its own.
+test-cluster: .venv-ray/ready
+	.venv-ray/bin/python -m pytest tests/cluster
+
+.venv-ray/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-ray
+	.venv-ray/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,ray]'
+	touch $@
+
 # Debian's packages that are missing: installed by root, named to anybody else.
 define need_packages
 missing=$$(for p in $(1); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q ' installed$$' || printf '%s ' $$p; done); \
@@ -124,4 +133,4 @@ bench-smoke: setup
 	$(BIN)/grasp bench --smoke
 
 clean:
-	rm -rf .venv .venv-3.12 .venv-torch .venv-football build dist *.egg-info src/*.egg-info
+	rm -rf .venv .venv-3.12 .venv-torch .venv-ray .venv-football build dist *.egg-info src/*.egg-info

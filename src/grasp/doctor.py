@@ -17,6 +17,7 @@ EXTRAS = {
     "pettingzoo": ("pettingzoo", "pettingzoo/ and your own PettingZoo environments"),
     "tensorboardX": ("tensorboard", "--tensorboard"),
     "torch": ("torch", "grasp.consensus.torch"),
+    "ray": ("ray", "--on ray"),
 }
 """By package: the extra of grasp-marl that brings it, and what needs it."""
 SECONDS = 60.0

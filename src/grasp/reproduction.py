@@ -142,8 +142,9 @@ def carry_out(jobs: list[Job], on: str, console: Console) -> list[str]:
             is_touched = any(begun[job].journal(seed).exists() for seed in job.config.seed_list)
             state = "" if is_new or not is_touched else ": goes on" if left[job] else ": finished before"
             say(console, f"{titles[job]}{state}")
-        with Status({job.path: Row(titles[job], job.config) for job in waiting}, console) as status:
-            tasks = [task for job in waiting for task in left[job]]
+        tasks = [task for job in waiting for task in left[job]]
+        ended = {job: job.config.seeds - sum(len(task.seeds) for task in left[job]) for job in waiting}
+        with Status({job.path: Row(titles[job], job.config, ended[job]) for job in waiting}, console) as status:
             failures = crew.train(tasks, lambda task, line: status(task.run.path, line))
     titled = {job.path: titles[job] for job in jobs}
     for failure in failures:

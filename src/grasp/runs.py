@@ -2,7 +2,8 @@
 
 DIR/config.json      the complete configuration
 DIR/versions.json    what it ran on
-DIR/seed-S/          metrics.jsonl, checkpoints/, snapshots/, policy.safetensors (the best snapshot, at the end)
+DIR/seed-S/          metrics.jsonl, checkpoints/, snapshots/, policy.safetensors (the best snapshot, at the end);
+                     lock, and claim.json while somebody writes it (grasp.claims)
 DIR/condensed.json   only in a copy without networks (grasp.condensing)
 """
 

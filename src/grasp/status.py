@@ -26,6 +26,8 @@ class Row:
 
     title: str
     config: Config
+    before: int = 0
+    """Seeds that were finished before."""
     latest: dict[int, dict[str, Any]] = field(default_factory=dict)
     spoken: float = 0.0
 
@@ -36,11 +38,12 @@ class Row:
     @property
     def done(self) -> int:
         """Seeds with their last word."""
-        return sum(is_last(line, self.total) for line in list(self.latest.values()))
+        return self.before + sum(is_last(line, self.total) for line in list(self.latest.values()))
 
     def cells(self) -> tuple[str, str, str, str]:
         seeds = list(self.latest.values())
-        share = sum(line["env_steps"] for line in seeds) / (self.total * self.config.seeds)
+        steps = self.before * self.total + sum(line["env_steps"] for line in seeds)
+        share = steps / (self.total * self.config.seeds)
         rates = [self.config.steps_per_iteration / max(line["took"], 1e-9) for line in seeds if line["took"]]
         scores = [line["return_mean"] for line in seeds if line.get("return_mean") is not None]
         wins = [line["win_rate"] for line in seeds if line.get("win_rate") is not None]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from dash_cases import as_lines, evaluation, history, iteration, write_run
 
+from grasp.claims import here
 from grasp.dash import files, views, watch
 from grasp.dash.watch import Watch
 from grasp.plots import band
@@ -123,6 +124,20 @@ def test_a_held_lock_keeps_a_silent_run_live_and_then_calls_it_stalled(tmp_path)
         assert only(found).state(time.time() + watch.STALLED) == "stalled"
     found.refresh()
     assert only(found).state(time.time()) == "stopped"
+
+
+def test_a_claim_of_another_machine_keeps_a_silent_run_live(tmp_path):
+    run = write_run(tmp_path / "run", {0: history()})
+    age(run / "seed-0", 100)
+    claim = run / "seed-0" / "claim.json"
+    for words, seconds, expected in (
+        ({"host": "away", "boot": "another"}, 0, "live"),
+        ({"host": "away", "boot": "another"}, 70, "stopped"),
+        (here(), 0, "stopped"),  # of a process here that was killed: its lock is free
+    ):
+        claim.write_text(json.dumps(words))
+        os.utime(claim, (time.time() - seconds,) * 2)
+        assert only(looked(tmp_path)).state(time.time()) == expected
 
 
 def test_watching_never_takes_the_lock(tmp_path):

@@ -8,11 +8,13 @@ import contextlib
 import json
 import os
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from grasp import config as configs
+from grasp.claims import STALE, here
 from grasp.dash.files import Found, find_runs, held_locks, read_document, top
 from grasp.dash.series import Latest, latest
 from grasp.dash.tail import Tail, number
@@ -39,7 +41,7 @@ class Seed:
     modified: float = 0.0
     """When something was last written, in seconds since the epoch."""
     held: bool = False
-    """Whether a process here holds its lock."""
+    """Whether a process here holds its lock, or one of another machine its claim."""
     looked: tuple[int, int] = (-1, -1)
 
     @property
@@ -167,12 +169,23 @@ def _glance(seed: Seed, locks: set[int]) -> None:
     with contextlib.suppress(OSError):
         lock = os.stat(folder / "lock", follow_symlinks=False)
         seed.held, seed.modified = lock.st_ino in locks, max(seed.modified, lock.st_mtime)
+    seed.held = seed.held or _is_claimed(folder)
     with contextlib.suppress(OSError):
         stat = os.stat(seed.tail.path, follow_symlinks=False)
         seed.modified = stat.st_mtime
         if (stat.st_size, stat.st_mtime_ns) != seed.looked:
             seed.looked = (stat.st_size, stat.st_mtime_ns)
             seed.latest = latest(seed.tail.path)
+
+
+def _is_claimed(folder: Path) -> bool:
+    """Whether another machine has claimed a seed lately; the lock tells of this one's processes."""
+    path = folder / "claim.json"
+    try:
+        touched = os.stat(path, follow_symlinks=False).st_mtime
+    except OSError:
+        return False
+    return time.time() - touched < STALE and not here().items() <= _object(read_document(path)).items()
 
 
 def _read_config(entry: Entry) -> None:

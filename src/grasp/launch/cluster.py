@@ -11,6 +11,7 @@ import importlib
 import logging
 import os
 import re
+import runpy
 import socket
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from grasp.claims import STALE
+from grasp.config import Config
 from grasp.launch import probe, remote
 from grasp.launch.follow import Followers
 from grasp.launch.memory import replay_of, size
@@ -50,7 +52,6 @@ def joined(address: str) -> Iterator["Cluster"]:
     if not is_guest:
         knock(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
-    ray.cloudpickle.register_pickle_by_value(remote)  # a node without grasp must be able to say so
     try:
         yield Cluster(ray)
     finally:
@@ -82,6 +83,8 @@ class Cluster:
 
     def __init__(self, ray: Any):
         self.ray = ray
+        # run as a script, whose functions ray sends whole: a node without grasp must be able to say so
+        self.functions = runpy.run_path(remote.__file__)
         found = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
         self.nodes: list[dict[str, Any]] = found
 
@@ -131,7 +134,7 @@ class Cluster:
         """`examine` on one node, whatever else it does."""
         strategies = importlib.import_module("ray.util.scheduling_strategies")
         where = strategies.NodeAffinitySchedulingStrategy(node, soft=False)
-        return self.ray.remote(remote.examine).options(num_cpus=0, max_retries=0, scheduling_strategy=where)
+        return self.ray.remote(self.functions["examine"]).options(num_cpus=0, max_retries=0, scheduling_strategy=where)
 
     def answer_of(self, answer: Any) -> str:
         try:
@@ -143,7 +146,8 @@ class Cluster:
 
     def train(self, tasks: Sequence[Task], report: Report) -> list[Failure]:
         followers, failures = Followers(list(tasks)), []
-        waiting = {self.begin(task): task for task in tasks}
+        asked = {config: self.request(config) for config in {task.run.config for task in tasks}}
+        waiting = {self.begin(task, *asked[task.run.config]): task for task in tasks}
         while waiting:
             done, _ = self.ray.wait(list(waiting), num_returns=len(waiting), timeout=LOOK_SECONDS)
             followers.tell(report)
@@ -151,31 +155,28 @@ class Cluster:
                 failures += self.finish(waiting.pop(one), one, report)
         return failures
 
-    def begin(self, task: Task) -> Any:
+    def request(self, config: Config) -> tuple[int, dict[str, Any]]:
+        """Which core a task of a run takes, and what it asks Ray for."""
+        kept = replay_of(config)
+        seeds = config.seeds if config.parallel == "vmap" else 1
+        needs: dict[str, Any] = {"memory": memory_of(kept.num_bytes * seeds)} if kept else {}
+        if config.parallel == "processes" and not is_simulated(config.env):
+            return ANY_CORE, needs | {"num_cpus": 1}
+        if config.parallel == "vmap" and self.ray.cluster_resources().get("GPU"):
+            return EVERY_CORE, needs | {"num_cpus": 1, "num_gpus": 1}
+        return EVERY_CORE, needs | {"num_cpus": int(min(node["Resources"]["CPU"] for node in self.nodes))}
+
+    def begin(self, task: Task, core: int, needs: dict[str, Any]) -> Any:
         path = task.run.path.absolute()
-        core = ANY_CORE if self.is_single(task) else EVERY_CORE
         there = surroundings() | {
             "path": str(path),
             "digest": hashlib.sha256((path / "config.json").read_bytes()).hexdigest(),
             "log": str(task.log.absolute()),
             "words": [str(path), ",".join(map(str, task.seeds)), str(core), str(PATIENCE)],
         }
-        name = f"{path.name} {task.words}"
-        options = {"name": name, "max_retries": RETRIES, "retry_exceptions": False} | self.resources(task)
-        return self.ray.remote(remote.work).options(**options).remote(there)
-
-    def is_single(self, task: Task) -> bool:
-        """Whether a task is a program of one core, as most are."""
-        return task.run.config.parallel == "processes" and not is_simulated(task.run.config)
-
-    def resources(self, task: Task) -> dict[str, Any]:
-        kept = replay_of(task.run.config)
-        needs: dict[str, Any] = {"memory": memory_of(kept.num_bytes * len(task.seeds))} if kept else {}
-        if self.is_single(task):
-            return needs | {"num_cpus": 1}
-        if task.run.config.parallel == "vmap" and self.ray.cluster_resources().get("GPU"):
-            return needs | {"num_cpus": 1, "num_gpus": 1}
-        return needs | {"num_cpus": int(min(node["Resources"]["CPU"] for node in self.nodes))}
+        # a failure of the run itself comes back as a value: only what befalls the node is tried again
+        options = {"name": f"{path.name} {task.words}", "max_retries": RETRIES, "retry_exceptions": False}
+        return self.ray.remote(self.functions["work"]).options(**options, **needs).remote(there)
 
     def finish(self, task: Task, answer: Any, report: Report) -> list[Failure]:
         try:
@@ -203,6 +204,7 @@ def existing(path: Path) -> Path:
 
 
 def first_line(error: Exception) -> str:
-    """What an exception of ray's, which may be pages, is about."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    """What an exception of ray's, which may be pages, is about; of one that a node raised, what that was."""
+    cause = getattr(error, "cause", None) or error
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()] or [type(cause).__name__]
     return re.sub(r"\x1b\[[0-9;]*m", "", lines[0]).rstrip(".")

@@ -27,7 +27,7 @@ from grasp.types import GraspError
 
 def resolved(config: Config) -> Config:
     """The configuration with `auto` decided, once: resumed as another program, a run would round otherwise."""
-    simulated = is_simulated(config)
+    simulated = is_simulated(config.env)
     if simulated and config.parallel == "vmap":
         raise GraspError(f"the simulators of {config.env!r} are processes and cannot be mapped; leave --parallel out")
     if config.parallel != "auto":
@@ -60,12 +60,13 @@ class Pool:
     def train(self, tasks: Sequence[Task], report: Report) -> list[Failure]:
         mapped = [task for task in tasks if task.run.config.parallel == "vmap"]
         apart = [task for task in tasks if task.run.config.parallel != "vmap"]
-        simulated = {task.run.config.env for task in apart if is_simulated(task.run.config)}
-        free = [task for task in apart if task.run.config.env not in simulated]
+        # by environment, once each: to know a simulator may mean to start it
+        simulated = {env: is_simulated(env) for env in {task.run.config.env for task in apart}}
+        single = [task for task in apart if not simulated[task.run.config.env]]
+        filling = [task for task in apart if simulated[task.run.config.env]]
         failures = [failure for task in mapped if (failure := train_here(task, report))]
-        failures += self.train_on(free, self.cores, report)
-        # whose simulators take all cores train one after another
-        return failures + self.train_on([task for task in apart if task not in free], [EVERY_CORE], report)
+        failures += self.train_on(single, self.cores, report)
+        return failures + self.train_on(filling, [EVERY_CORE], report)  # one after another
 
     def train_on(self, tasks: Sequence[Task], places: Sequence[int], report: Report) -> list[Failure]:
         waiting, free, failures = deque(tasks), deque(places), []

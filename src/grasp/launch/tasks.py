@@ -72,8 +72,9 @@ def tasks_of(run: Run) -> list[Task]:
     return [Task(run, run.seeds)] if left else []
 
 
-def is_simulated(config: Config) -> bool:
-    return isinstance(envs.make(config.env), Host)
+def is_simulated(env: str) -> bool:
+    """Whether an environment is played by processes of its own, on all cores."""
+    return isinstance(envs.make(env), Host)
 
 
 def complaint(task: Task, code: int, last: str) -> str:

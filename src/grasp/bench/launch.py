@@ -1,0 +1,85 @@
+"""Many small runs: on one core, on two, and as tasks of a Ray cluster."""
+
+import importlib
+import importlib.util
+import logging
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from grasp import runs
+from grasp.bench.measure import SMOKE, Line
+from grasp.config import configure
+from grasp.envs import base as envs
+from grasp.envs.host import cores
+from grasp.launch.cluster import joined
+from grasp.launch.local import Pool
+from grasp.launch.tasks import Crew, Task, tasks_of
+
+ENV = "matrix/climbing"
+STEPS = 40_000
+"""Of one run: about ten seconds on a quiet core, of which half are its start."""
+
+
+def run(smoke: bool) -> Iterator[Line]:
+    """A suite of small runs: two workers against one, and Ray against the pool of this machine."""
+    places = cores()[:2]
+    number, rounds = (2, 1) if smoke else (6, 3)
+    with ExitStack() as held:
+        home = Path(held.enter_context(tempfile.TemporaryDirectory()))
+        crews: dict[str, Crew] = {"one": Pool(places[:1]), "two": Pool(places)}
+        if importlib.util.find_spec("ray"):
+            ray = importlib.import_module("ray")
+            quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.CRITICAL}
+            ray.init(num_cpus=len(places), **quiet)
+            held.callback(ray.shutdown)
+            crews["ray"] = held.enter_context(joined("auto"))
+        taken = in_turns({name: timer(crew, home / name, number, smoke) for name, crew in crews.items()}, rounds)
+    one, two = taken["one"], taken["two"]
+    yield Line(f"{number} runs, one worker", one, "s")
+    yield Line(f"{number} runs, {len(places)} workers", two, "s", one / two, "one worker: times as fast")
+    if "ray" in taken:
+        yield Line(
+            f"{number} runs, {len(places)} workers, on Ray", taken["ray"], "s", taken["ray"] / two, "the same here"
+        )
+        yield Line("Ray's overhead, a run", (taken["ray"] - two) / number, "s")
+
+
+def in_turns(actions: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
+    """Median seconds of each, in turns so that a slow minute slows them all; a first round fills the caches."""
+    for action in list(actions.values())[-1:]:
+        action()
+    taken: dict[str, list[float]] = {name: [] for name in actions}
+    for _ in range(rounds):
+        for name, action in actions.items():
+            taken[name].append(action())
+    return {name: statistics.median(times) for name, times in taken.items()}
+
+
+def timer(crew: Crew, home: Path, number: int, smoke: bool) -> Callable[[], float]:
+    """A function that trains a new suite and says how long that took."""
+    made = iter(range(10**6))
+
+    def measured() -> float:
+        tasks = suite(home / str(next(made)), number, smoke)
+        began = time.perf_counter()
+        failures = crew.train(tasks, lambda task, line: None)
+        assert not failures, failures[0].words
+        return time.perf_counter() - began
+
+    return measured
+
+
+def suite(home: Path, number: int, smoke: bool) -> list[Task]:
+    steps = {"steps": 160 if smoke else STEPS, "eval_interval": 80 if smoke else STEPS // 4}
+    given = SMOKE | steps | {"eval_episodes": 4, "final_episodes": 8, "parallel": "processes"}
+    spec = envs.make(ENV).spec
+    paths = [home / str(place) for place in range(number)]
+    made = [
+        runs.create(path, configure("mappo", ENV, given | {"seed": place, "seeds": 1}), spec)
+        for place, path in enumerate(paths)
+    ]
+    return [task for one in made for task in tasks_of(one)]
