@@ -54,9 +54,15 @@ def begin(config: Config, path: Path, *, tensorboard: bool = False, console: Con
 
 
 def resume(
-    path: str | Path, *, steps: int | None = None, tensorboard: bool = False, console: Console | None = None
+    path: str | Path,
+    *,
+    steps: int | None = None,
+    devices: int | None = None,
+    tensorboard: bool = False,
+    console: Console | None = None,
 ) -> Run:
-    """Continue a stopped or killed run exactly where its last checkpoint stands; `steps` makes it longer."""
+    """Continue a stopped or killed run exactly where its last checkpoint stands; `steps` makes it longer, and on other
+    `devices` floats are added in another order."""
     run = runs.find(path)
     left = len(run.seeds) if steps is not None else sum(not is_finished(run, seed) for seed in run.seeds)
     if not left:
@@ -65,6 +71,9 @@ def resume(
     words = check_replay(run.config, made.spec, algorithm.replays, left) if algorithm.replays else ""
     if steps is not None:
         run = runs.extend(run, steps)
+    if devices is not None:
+        resolved(replace(run.config, devices=devices))  # refuses simulators
+        run = runs.move(run, devices)
     return carry_on(run, tensorboard, console, words)
 
 

@@ -26,7 +26,9 @@ def run_resume(options: argparse.Namespace) -> None:
 
     cache.enable()
     console = Console()
-    run = api.resume(options.run, steps=options.steps, tensorboard=options.tensorboard, console=console)
+    run = api.resume(
+        options.run, steps=options.steps, devices=options.devices, tensorboard=options.tensorboard, console=console
+    )
     report.print_run(run, console)
 
 

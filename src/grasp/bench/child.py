@@ -14,7 +14,7 @@ def main() -> None:
     if core:
         from grasp.launch.worker import pin
 
-        pin(int(core))
+        pin([int(number) for number in core.split(",")], task["options"].get("devices", 1))
     stream = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a simulator prints must not mix with the answers
     from grasp import cache

@@ -1,7 +1,8 @@
 """Seeds on this machine: mapped in one process, or one process a core.
 
 On a CPU a recurrent update fills one core and gains little from a second, so seeds run as single-threaded processes,
-each pinned to a core. On an accelerator they run as one program. Both write the same files.
+each pinned to a core. On an accelerator they run as one program. Both write the same files. A seed over many devices
+is a process too, on as many cores.
 """
 
 import json
@@ -25,8 +26,10 @@ from grasp.runs import Run
 from grasp.training import plain_faults, train
 from grasp.types import GraspError, Host
 
-EVERY_CORE = -1
-"""Instead of a core: a seed's simulators take them all, so such seeds train one after another."""
+Cores = tuple[int, ...]
+"""Those that a worker is pinned to."""
+EVERY_CORE: Cores = ()
+"""A seed's simulators take them all, so such seeds train one after another."""
 
 
 def resolved(config: Config) -> Config:
@@ -34,9 +37,12 @@ def resolved(config: Config) -> Config:
     simulated = isinstance(envs.make(config.env), Host)
     if simulated and config.parallel == "vmap":
         raise GraspError(f"the simulators of {config.env!r} are processes and cannot be mapped; leave --parallel out")
+    if simulated and config.devices > 1:
+        raise GraspError(f"the simulators of {config.env!r} run on no device; train there with --devices 1")
     if config.parallel != "auto":
         return config
-    return replace(config, parallel="processes" if simulated or jax.default_backend() == "cpu" else "vmap")
+    alone = simulated or config.devices > 1
+    return replace(config, parallel="processes" if alone or jax.default_backend() == "cpu" else "vmap")
 
 
 def launch(run: Run, report: Reporter) -> None:
@@ -52,16 +58,22 @@ def launch(run: Run, report: Reporter) -> None:
 
 @dataclass
 class Worker:
-    """A seed's process on its core."""
+    """A seed's process on its cores."""
 
     seed: int
-    core: int
+    cores: Cores
     process: subprocess.Popen[str]
     log: Path
 
 
+def places(number: int) -> list[Cores]:
+    """The cores in groups of so many, of which a seed takes one; all in one group where there are too few."""
+    every = cores()
+    return [tuple(every[i : i + number]) for i in range(0, len(every) - number + 1, number)] or [tuple(every)]
+
+
 class Pool:
-    """As many seeds at a time as there are cores; the rest wait."""
+    """As many seeds at a time as there are cores for; the rest wait."""
 
     def __init__(self, run: Run, report: Reporter):
         self.run, self.report = run, report
@@ -70,7 +82,7 @@ class Pool:
 
     def train(self, seeds: list[int]) -> None:
         simulated = isinstance(envs.make(self.run.config.env), Host)
-        waiting, free = deque(seeds), deque([EVERY_CORE] if simulated else cores())
+        waiting, free = deque(seeds), deque([EVERY_CORE] if simulated else places(self.run.config.devices))
         running: list[Worker] = []
         try:
             while waiting or running:
@@ -81,7 +93,7 @@ class Pool:
                     self.report(message)
                     continue
                 running.remove(worker)
-                free.append(worker.core)
+                free.append(worker.cores)
                 self.finish(worker)
         finally:
             for worker in running:
@@ -89,10 +101,11 @@ class Pool:
         if self.failures:
             raise GraspError(f"{'; '.join(self.failures)}; continue with: grasp resume {self.run.path}")
 
-    def start(self, seed: int, core: int) -> Worker:
+    def start(self, seed: int, cores: Cores) -> Worker:
         """A worker whose standard input stays open as long as this process lives: its end is the worker's end."""
         log = self.run.folder(seed) / "worker.log"
-        command = [sys.executable, "-P", "-m", "grasp.launch.worker", str(self.run.path), str(seed), str(core)]
+        words = [str(self.run.path), str(seed), ",".join(map(str, cores)), str(self.run.config.devices)]
+        command = [sys.executable, "-P", "-m", "grasp.launch.worker", *words]
         # the same modules as here, found in the same order: the user's own environment may be among them
         paths = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         pipe = subprocess.PIPE
@@ -100,7 +113,7 @@ class Pool:
             log.parent.mkdir(exist_ok=True)
             with log.open("w") as errors:
                 process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True, env=paths)
-        worker = Worker(seed, core, process, log)
+        worker = Worker(seed, cores, process, log)
         threading.Thread(target=self.listen, args=(worker,), daemon=True).start()
         return worker
 

@@ -1,4 +1,4 @@
-"""One seed in a process of its own: `python -m grasp.launch.worker RUN SEED CORE`, started by `grasp.launch.local`.
+"""One seed in a process of its own: `python -m grasp.launch.worker RUN SEED CORES DEVICES`, from `grasp.launch.local`.
 
 Messages for the parent go to standard output, one JSON object a line; faults to standard error.
 """
@@ -10,12 +10,15 @@ import threading
 from typing import Any
 
 
-def pin(core: int) -> None:
-    """One core and one thread, decided before jax is imported: a small program loses more to threads than it gains."""
+def pin(cores: list[int], devices: int = 1) -> None:
+    """A core and a thread for each device, decided before jax is imported: a small program loses more to threads than
+    it gains. Where a CPU is to be several devices, jax is told so."""
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {core})
-    single = "--xla_cpu_multi_thread_eigen=false"
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {single}".strip()
+        os.sched_setaffinity(0, cores)
+    flags = [os.environ.get("XLA_FLAGS", ""), "--xla_cpu_multi_thread_eigen=false"]
+    if devices > 1:
+        flags.append(f"--xla_force_host_platform_device_count={devices}")
+    os.environ["XLA_FLAGS"] = " ".join(flags).strip()
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 
@@ -30,9 +33,9 @@ def die_with_parent() -> None:
 
 
 def main() -> int:
-    path, seed, core = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    if core >= 0:  # simulators are stepped by workers of their own, on all cores
-        pin(core)
+    path, seed, cores, devices = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+    if cores:  # simulators are stepped by workers of their own, on all cores
+        pin([int(core) for core in cores.split(",")], devices)
     die_with_parent()
     stream = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever an import or a simulator prints must not mix with the messages
