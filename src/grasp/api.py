@@ -69,11 +69,11 @@ def resume(
         raise GraspError(f"{path} is finished; train longer with: grasp resume {path} --steps {2 * run.config.steps}")
     made, algorithm = build(run.config)
     words = check_replay(run.config, made.spec, algorithm.replays, left) if algorithm.replays else ""
-    if steps is not None:
-        run = runs.extend(run, steps)
     if devices is not None:
         resolved(replace(run.config, devices=devices))  # refuses simulators
         run = runs.move(run, devices)
+    if steps is not None:
+        run = runs.extend(run, steps)
     return carry_on(run, tensorboard, console, words)
 
 

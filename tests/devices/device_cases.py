@@ -29,8 +29,13 @@ BYTES = {"f32": 4, "s32": 4, "u32": 4, "pred": 1}
 
 def over(number, function):
     """The function on every device's entry of its argument's first axis; all must answer the same."""
-    with jax.set_mesh(devices.mesh(number)):
-        return jax.jit(devices.each(lambda x: function(jax.tree.map(lambda y: y[0], x)), devices.HERE, devices.SAME))
+    own = jax.jit(devices.each(lambda x: function(jax.tree.map(lambda y: y[0], x)), devices.HERE, devices.SAME))
+
+    def call(parts):
+        with jax.set_mesh(devices.mesh(number)):
+            return own(parts)
+
+    return call
 
 
 def together(number, operator="min_norm"):

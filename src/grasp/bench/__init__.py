@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from rich.console import Console
 from rich.table import Table
 
-from grasp.bench import battles, cost, envs, hosts, learners, qp, speed, update
+from grasp.bench import battles, cost, envs, hosts, learners, qp, speed, spread, update
 from grasp.bench.measure import Line
 from grasp.config import did_you_mean
 from grasp.types import GraspError
@@ -24,6 +24,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Line]]] = {
     "hosts": hosts.run,
     "speed": speed.run,
     "learners": learners.run,
+    "devices": spread.run,
 }
 
 

@@ -1,4 +1,4 @@
-"""A measured process: `python -m grasp.bench.child TASK CORE`, started by `grasp.bench.measure`.
+"""A measured process: `python -m grasp.bench.child TASK CORES`, started by `grasp.bench.measure`.
 
 It prints `ready` when everything is compiled, waits for a line, measures, and prints one JSON object.
 """
