@@ -44,6 +44,9 @@ def training(smoke: bool) -> Iterator[Line]:
     base = middle["one device, one core"]["rate"]
     for kind, result in middle.items():
         yield line(f"grasp-mappo, {ENV}, {kind}", [result], base, "one device, one core")
+    # other programs on the same cores slow a run, but do not add to its work
+    alone, both = (min(r["work"] for r in found[kind]) for kind in list(kinds)[:2])
+    yield Line("two devices, processor time", both, "s/iteration", both / alone, "one device", peak_mb())
 
 
 def received(config: Config, num_devices: int) -> dict[str, float]:
