@@ -25,10 +25,10 @@ class Constants:
     """Seconds of one hop of a message between machines: a data centre's Ethernet, not measured."""
     bandwidth: float = 1.25e9
     """Bytes in a second: 10 Gbit/s, not measured."""
-    gram_flops: float = 25e9
-    """Of the Gram matrix in a second, one core, 100 agents."""
-    solve: float = 0.3
-    """Seconds of the quadratic program of 1,000 agents; of N, times (N/1000)³."""
+    gram_flops: float = 23e9
+    """Of the Gram matrix in a second, 1,000 agents, a busy core."""
+    solve: float = 1.4
+    """Seconds of the quadratic program of 1,000 agents, a busy core; of N, times (N/1000)³."""
 
 
 @dataclass(frozen=True)

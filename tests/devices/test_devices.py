@@ -14,6 +14,7 @@ from grasp.launch import local
 from grasp.types import GraspError
 
 CASES = Path(__file__).parent / "device_cases.py"
+FIRST = next(iter(TRAINED))
 WAIT = 300.0
 
 
@@ -40,7 +41,12 @@ def test_the_consensus_sends_slices_and_one_direction():
     check(4, "traffic", 4)
 
 
-@pytest.mark.parametrize(("case", "number"), [*((case, 2) for case in TRAINED), ("heads, one minibatch", 4)])
+def test_a_run_over_two_devices_is_the_run_of_one():
+    check(2, "trained", 2, FIRST)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("case", "number"), [(FIRST, 4), *((case, 2) for case in TRAINED if case != FIRST)])
 def test_a_run_over_many_devices_is_the_run_of_one(case, number):
     check(number, "trained", number, case)
 

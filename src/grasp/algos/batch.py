@@ -93,7 +93,8 @@ def chunked(
         target=target,
     )
     memory = jax.tree.map(lambda m: m[:-1], trajectory.memory)
-    return Batch(cuts(steps, length, minibatches), jax.tree.map(lambda m: m[0], cuts(memory, length, minibatches)))
+    start = jax.tree.map(lambda m: m[0], cuts(memory, length, minibatches))
+    return Batch(cuts(steps, length, minibatches), start)
 
 
 def of_agent(batch: Batch, agent: Int[Array, ""]) -> Batch:

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from grasp.consensus.gram import combine, gram, project, rescale, total
@@ -49,8 +50,9 @@ def consensus(
     """
     weigh = weighting(operator)
     scaled, scale = rescale(grads, axis_name)
-    faults = jnp.sum(jnp.stack([jnp.sum(~jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
-    finite = jnp.isfinite(scale) & (total(faults, axis_name) == 0)
+    finite = jnp.isfinite(scale) & jnp.all(jnp.stack([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    if axis_name is not None:
+        finite = lax.pmin(finite.astype(jnp.int32), axis_name) == 1
     scaled = jax.tree.map(lambda g: jnp.where(finite, g, 0), scaled)
     G = gram(scaled, axis_name)
     if operator == "min_norm":
