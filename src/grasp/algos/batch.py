@@ -126,6 +126,11 @@ def whole(batch: Batch) -> Batch:
     return devices.each(own, (Batch(SECOND, HERE),), HERE)(batch)
 
 
+def minibatch(batch: Batch, chunks: Int[Array, " C"], minibatches: int) -> Batch:
+    """`tiled`; a device that has its chunks only takes all of them, as the one minibatch does."""
+    return whole(batch) if minibatches == 1 and devices.number() > 1 else tiled(batch, chunks)
+
+
 def take(batch: Batch, chunks: Int[Array, " C"]) -> Batch:
     """The named chunks as tiles, on one device."""
     num_agents = batch.steps.alive.shape[-1]

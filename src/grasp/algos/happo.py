@@ -114,11 +114,11 @@ def climb(
     key: Key,
 ) -> tuple[tuple[Actor, PyTree], Metrics]:
     """One agent's turn: its epochs of PPO. An agent that never lived in the batch stays as it is."""
-    schedule, whole = onpolicy.shuffled(hyper, mine.steps.first.shape[1], key), batches.whole(mine)
+    schedule = onpolicy.shuffled(hyper, mine.steps.first.shape[1], key)
 
     def step(carry: tuple[Actor, PyTree], chunks: Array):
         actor, opt = carry
-        tiles = whole if hyper.minibatches == 1 else batches.tiled(mine, chunks)
+        tiles = batches.minibatch(mine, chunks, hyper.minibatches)
         share = ppo.agent_share(hyper, tiles.steps.alive)
         policy = batches.accumulate(lambda tile: ppo.policy_gradient(hyper, actor, tile, share), tiles)
         gradient = policy.actor
@@ -153,10 +153,9 @@ def ratio(hyper: Happo, actor: Actor, trajectory: Trajectory, agent: Array) -> F
 
 def judge(hyper: Happo, optimisers: Optimisers, state: State, batch: Batch, key: Key) -> tuple[State, Metrics]:
     """The critic's epochs."""
-    whole = batches.whole(batch)
 
     def step(state: State, chunks: Array) -> tuple[State, Metrics]:
-        tiles = whole if hyper.minibatches == 1 else batches.tiled(batch, chunks)
+        tiles = batches.minibatch(batch, chunks, hyper.minibatches)
         if hyper.value_norm:
             state = state._replace(value_norm=normalise.value_norm_update(state.value_norm, tiles.steps.target))
         num_samples = tiles.steps.target.size
