@@ -13,7 +13,7 @@ import grasp
 ROOT = Path(grasp.__file__).parent
 LAYERS = [
     {"version", "types", "hyper", "simulators", "suites"},
-    {"presets"},
+    {"presets", "devices"},
     {
         "consensus",
         "returns",

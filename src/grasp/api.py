@@ -57,18 +57,24 @@ def resume(
     *,
     steps: int | None = None,
     on: str = "local",
+    devices: int | None = None,
     tensorboard: bool = False,
     console: Console | None = None,
 ) -> Run:
-    """Continue a stopped or killed run exactly where its last checkpoint stands; `steps` makes it longer."""
+    """Continue a stopped or killed run exactly where its last checkpoint stands; `steps` makes it longer, and on other
+    `devices` floats are added in another order."""
     run = runs.find(path)
     run.need_networks()
     left = len(run.seeds) if steps is not None else sum(not is_finished(run, seed) for seed in run.seeds)
     if not left:
         raise GraspError(f"{path} is finished; train longer with: grasp resume {path} --steps {2 * run.config.steps}")
     build(run.config)
+    if devices is not None:
+        resolved(replace(run.config, devices=devices))  # refuses simulators
     with crew_on(on) as crew:
         words = crew.check([Plan(run.path, run.config, left)])
+        if devices is not None:
+            run = runs.move(run, devices)
         if steps is not None:
             run = runs.extend(run, steps)
         return carry_on(run, crew, tensorboard, console, words)

@@ -162,6 +162,7 @@ def add_resume(commands: Any, _: list[str]) -> None:
     command = commands.add_parser("resume", help="continue a stopped or killed run, bit for bit")
     command.add_argument("run", metavar="RUN", help="a run directory, or one seed's folder in it")
     command.add_argument("--steps", type=whole("steps"), help="train on to this many environment steps in all")
+    command.add_argument("--devices", type=whole("devices"), help="go on with so many devices (default: as before)")
     add_on_flag(command)
     add_tensorboard_flag(command)
     command.set_defaults(call=run_resume)

@@ -28,7 +28,7 @@ def run_resume(options: argparse.Namespace) -> None:
     cache.enable()
     console = Console()
     where = {"on": options.on, "tensorboard": options.tensorboard}
-    run = api.resume(options.run, steps=options.steps, console=console, **where)
+    run = api.resume(options.run, steps=options.steps, devices=options.devices, console=console, **where)
     report.print_run(run, console)
 
 

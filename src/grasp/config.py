@@ -33,6 +33,7 @@ class Config:
     parallel: Literal["auto", "processes", "vmap"] = option(
         "auto", "several seeds as one process a core, or as one mapped program; auto takes the faster here"
     )
+    devices: int = option(1, "devices over which a seed's copies of the environment are spread (MAPPO, HAPPO)", COUNT)
     workers: int = option(0, "processes that step a simulator; 0: one a core", NOT_NEGATIVE)
     deadline: float = option(60.0, "seconds within which a simulator must answer, or its worker is replaced", POSITIVE)
     restarts: int = option(10, "workers replaced in one iteration before the run stops", NOT_NEGATIVE)
@@ -147,6 +148,8 @@ def validate(config: Config) -> None:
     _require(config.seed + config.seeds <= LARGEST, f"seed {config.seed} and {config.seeds} seeds exceed {LARGEST:,}")
     _validate_decay(h, config.steps)
     _validate_consensus(h)
+    if config.devices > 1:
+        _validate_devices(config)
     if isinstance(h, Mappo):
         _validate_batch(h)
     else:
@@ -172,6 +175,31 @@ def _validate_batch(h: Mappo) -> None:
     _require(
         chunks % h.minibatches == 0,
         f"minibatches {h.minibatches} does not divide the {chunks} chunks of a batch (num_envs × rollout / chunk)",
+    )
+
+
+def _validate_devices(config: Config) -> None:
+    """What can be spread over devices."""
+    h, number = config.hyper, config.devices
+    if not isinstance(h, Mappo):
+        raise GraspError(f"the replay of {config.algo} is on one device; train it with --devices 1")
+    nearest = max(round(h.num_envs / number), 1) * number
+    _require(
+        h.num_envs % number == 0,
+        f"num_envs {h.num_envs} cannot be shared out to {number} devices; the nearest that can is {nearest}",
+    )
+    chunks = h.num_envs * h.rollout // h.chunk
+    _require(
+        h.minibatches == 1 or chunks % (h.minibatches * number) == 0,
+        f"the {chunks} chunks of a batch cannot be shared out to {h.minibatches} minibatches × {number} devices; "
+        f"use minibatches 1",
+    )
+    _require(
+        h.gram in ("batch", "representation") or h.operator == "none",
+        f"gram {h.gram} is for one device; use gram batch, or --devices 1",
+    )
+    _require(
+        config.parallel != "vmap", "seeds over many devices are a process each; leave --parallel out, or use processes"
     )
 
 

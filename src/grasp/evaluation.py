@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from grasp import devices
 from grasp.types import Algorithm, Env, Key, Observation, PyTree
 
 PARALLEL = 32
@@ -57,6 +58,6 @@ def play(env: Env, algorithm: Algorithm, state: PyTree, key: Key, width: int, gr
             stage.scores.won | (stage.running & after.won),
         )
         running = stage.running & ~(after.terminated | after.truncated)
-        return Stage(env_state, after.observation, decision.memory, running, scores)
+        return devices.spread(Stage(env_state, after.observation, decision.memory, running, scores))
 
-    return jax.lax.fori_loop(0, env.spec.horizon, step, stage).scores
+    return devices.gathered(jax.lax.fori_loop(0, env.spec.horizon, step, devices.spread(stage)).scores)

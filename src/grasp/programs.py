@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array, Int, Shaped
 
-from grasp import algos, hosted, rollout
+from grasp import algos, devices, hosted, rollout
 from grasp import replay as replays
 from grasp.config import LARGEST, Config
 from grasp.envs import base as envs
@@ -80,7 +81,7 @@ def on_device(config: Config, env: Env, algorithm: Algorithm, num_seeds: int) ->
     def scorer(episodes: int) -> Callable:
         return jax.jit(over_seeds(lambda state, key: evaluate(env, algorithm, state, key, episodes), num_seeds))
 
-    return Programs(
+    programs = Programs(
         begin=begin,
         advance=jax.jit(over_seeds(advance, num_seeds), donate_argnums=0),
         outline=jax.jit(over_seeds(lambda run: outline(algorithm, run), num_seeds)),
@@ -88,6 +89,30 @@ def on_device(config: Config, env: Env, algorithm: Algorithm, num_seeds: int) ->
         score_best=scorer(config.final_episodes),
         algorithm=algorithm,
         env=env,
+    )
+    return programs if config.devices == 1 else on_many(programs, devices.mesh(config.devices))
+
+
+def on_many(programs: Programs, mesh: Mesh) -> Programs:
+    """The same programs with the environments spread over a mesh. What is stored is gathered, so that it can go on with
+    any number of devices."""
+    same = NamedSharding(mesh, devices.SAME)
+    places = RunState(same, NamedSharding(mesh, devices.SECOND), same, same)  # the seed's axis is the first
+
+    def among(function: Callable, *given: PyTree) -> Callable:
+        """The function with its arguments where they are to be; nothing moves that is there already."""
+
+        def call(*arguments: PyTree) -> PyTree:
+            with jax.set_mesh(mesh):
+                return function(*jax.device_put(arguments, given))
+
+        return call
+
+    return programs._replace(
+        advance=among(programs.advance, places),
+        outline=among(jax.jit(programs.outline, out_shardings=same), places),
+        score=among(programs.score, same, same),
+        score_best=among(programs.score_best, same, same),
     )
 
 

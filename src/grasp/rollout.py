@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from grasp import devices
 from grasp.types import Algorithm, Env, Key, Metrics, Observation, PyTree, Trajectory
 
 
@@ -101,9 +102,9 @@ def collect(
             length=arena.length + 1,
         )
         outcome = Outcome(arena.first, arena.returned, arena.length, after.won)
-        return reopen(env, arena, reset_key), (seen, outcome)
+        return devices.spread(reopen(env, arena, reset_key)), (seen, outcome)
 
-    arena, (trajectory, outcome) = jax.lax.scan(step, arena, jax.random.split(key, num_steps))
+    arena, (trajectory, outcome) = jax.lax.scan(step, devices.spread(arena), jax.random.split(key, num_steps))
     memory = jax.tree.map(lambda m, last: jnp.concatenate([m, last[None]]), trajectory.memory, arena.memory)
     return arena, trajectory._replace(memory=memory), finished(outcome, env.spec.has_wins)
 

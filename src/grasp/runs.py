@@ -119,7 +119,7 @@ def locate(path: Path) -> tuple[Path, int | None]:
 
 
 def extend(run: Run, steps: int) -> Run:
-    """The same run with more steps to go. Nobody may be writing it, and all of its seeds go on."""
+    """The same run with more steps to go."""
     longer = dataclasses.replace(run.config, steps=steps)
     if set(run.seeds) != set(run.config.seed_list):
         raise GraspError(f"more steps are for the whole run; type: grasp resume {run.path} --steps {steps}")
@@ -129,12 +129,25 @@ def extend(run: Run, steps: int) -> Run:
             f"{run.path} goes to {reached:,} steps already; --steps {steps} would add no iteration of "
             f"{run.config.steps_per_iteration:,}"
         )
-    configs.validate(longer)
+    return rewrite(run, longer)
+
+
+def move(run: Run, devices: int) -> Run:
+    """The same run on another number of devices: the same numbers but for the order in which floats are added."""
+    if set(run.seeds) != set(run.config.seed_list):
+        raise GraspError(f"other devices are for the whole run; type: grasp resume {run.path} --devices {devices}")
+    parallel = "processes" if devices > 1 else run.config.parallel
+    return rewrite(run, dataclasses.replace(run.config, devices=devices, parallel=parallel))
+
+
+def rewrite(run: Run, config: Config) -> Run:
+    """The run with another configuration. Nobody may be writing it, and all of its seeds go on."""
+    configs.validate(config)
     with contextlib.ExitStack() as held:
         for seed in run.seeds:
             held.enter_context(writing(run, seed))
-        write_atomically(run.path / "config.json", configs.to_json(longer).encode())
-    return Run(run.path, longer, run.seeds)
+        write_atomically(run.path / "config.json", configs.to_json(config).encode())
+    return Run(run.path, config, run.seeds)
 
 
 @contextlib.contextmanager

@@ -3,16 +3,21 @@
 A chunk is `chunk` consecutive steps of one environment with all its agents, and starts from the memory stored during
 the rollout. A tile is a group of chunks small enough for its activations to stay in the processor's cache: gradients
 are summed over tiles, which costs nothing in accuracy and is several times faster than one large pass (docs/speed.md).
+
+Over many devices, a device walks over tiles of its own environments. Minibatches mix environments: with several of
+them every device is given all chunks, once an iteration, and walks over its share of each minibatch.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from grasp import returns
+from grasp import devices, returns
+from grasp.devices import HERE, SAME, SECOND
 from grasp.types import PyTree, Trajectory
 
 TILE_ROWS = 192
@@ -56,8 +61,21 @@ def cut(x: Array, length: int) -> Array:
     return jax.lax.collapse(jnp.moveaxis(chunks, 1, 0), 1, 3)
 
 
+def cuts(tree: PyTree, length: int, minibatches: int) -> PyTree:
+    """`cut` of every leaf. Over many devices chunks stay where they are, one device's after the other's, unless
+    minibatches mix them."""
+    every = partial(jax.tree.map, partial(cut, length=length))
+    if devices.number() == 1 or minibatches > 1:
+        return every(devices.gathered(tree))
+    return devices.each(every, SECOND, SECOND)(tree)
+
+
 def chunked(
-    trajectory: Trajectory, advantage: Float[Array, "T B N"], target: Float[Array, "T B *V"], length: int
+    trajectory: Trajectory,
+    advantage: Float[Array, "T B N"],
+    target: Float[Array, "T B *V"],
+    length: int,
+    minibatches: int = 1,
 ) -> Batch:
     """The whole trajectory as chunks. A dead agent's observation is zero from here on (death masking)."""
     seen, record = trajectory.observation, trajectory.record
@@ -74,8 +92,9 @@ def chunked(
         value=record.value,
         target=target,
     )
-    start = jax.tree.map(lambda m: cut(m[:-1], length)[0], trajectory.memory)
-    return Batch(jax.tree.map(lambda x: cut(x, length), steps), start)
+    memory = jax.tree.map(lambda m: m[:-1], trajectory.memory)
+    start = jax.tree.map(lambda m: m[0], cuts(memory, length, minibatches))
+    return Batch(cuts(steps, length, minibatches), start)
 
 
 def of_agent(batch: Batch, agent: Int[Array, ""]) -> Batch:
@@ -92,7 +111,28 @@ def of_agent(batch: Batch, agent: Int[Array, ""]) -> Batch:
 
 
 def tiled(batch: Batch, chunks: Int[Array, " C"]) -> Batch:
-    """The named chunks as tiles: a leading tile axis on every leaf."""
+    """The named chunks as tiles: a leading tile axis on every leaf, spread over the devices."""
+    return take(batch, chunks) if devices.number() == 1 else devices.each(take, (SAME, HERE), HERE)(batch, chunks)
+
+
+def whole(batch: Batch) -> Batch:
+    """All chunks as tiles; a device's tiles are of the chunks that it has."""
+
+    def own(batch: Batch) -> Batch:
+        return take(batch, jnp.arange(batch.steps.first.shape[1]))
+
+    if devices.number() == 1:
+        return own(batch)
+    return devices.each(own, (Batch(SECOND, HERE),), HERE)(batch)
+
+
+def minibatch(batch: Batch, chunks: Int[Array, " C"], minibatches: int) -> Batch:
+    """`tiled`; a device that has its chunks only takes all of them, as the one minibatch does."""
+    return whole(batch) if minibatches == 1 and devices.number() > 1 else tiled(batch, chunks)
+
+
+def take(batch: Batch, chunks: Int[Array, " C"]) -> Batch:
+    """The named chunks as tiles, on one device."""
     num_agents = batch.steps.alive.shape[-1]
     tile = chunks.reshape(-1, tile_size(chunks.shape[0], num_agents, TILE_ROWS))
     steps = jax.tree.map(lambda x: jnp.moveaxis(x[:, tile], 1, 0), batch.steps)
@@ -102,7 +142,7 @@ def tiled(batch: Batch, chunks: Int[Array, " C"]) -> Batch:
 def folded(batch: Batch, num_envs: int, folds: int) -> Batch:
     """The whole batch as tiles of K folds, every environment in one of them: two leading axes on every leaf."""
     chunks = jnp.arange(batch.steps.first.shape[1]).reshape(-1, num_envs)  # in the order of `cut`
-    parts = [tiled(batch, chunks[:, fold::folds].reshape(-1)) for fold in range(folds)]
+    parts = [take(batch, chunks[:, fold::folds].reshape(-1)) for fold in range(folds)]
     return jax.tree.map(lambda *x: jnp.stack(x), *parts)
 
 
@@ -113,7 +153,16 @@ def tile_size(number: int, num_agents: int, rows: int) -> int:
 
 
 def accumulate(function: Callable[[PyTree], PyTree], tiles: PyTree) -> PyTree:
-    """The sum of a function over tiles, one tile at a time."""
+    """The sum of a function over tiles, one tile at a time; over all devices' tiles, `Partial` results apart."""
+    if devices.number() > 1:
+        one = jax.eval_shape(function, jax.tree.map(lambda x: x[0], tiles))
+        places = jax.tree.map(lambda x: HERE if devices.is_partial(x) else SAME, one, is_leaf=devices.is_partial)
+        return devices.each(lambda own: devices.total(walk(function, own)), (HERE,), places)(tiles)
+    return walk(function, tiles)
+
+
+def walk(function: Callable[[PyTree], PyTree], tiles: PyTree) -> PyTree:
+    """The sum of a function over one device's tiles."""
     one = jax.eval_shape(function, jax.tree.map(lambda x: x[0], tiles))
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), one)
 

@@ -7,6 +7,7 @@ import optax
 from jaxtyping import Array, Float
 
 from grasp import consensus as consensus_library
+from grasp import devices
 from grasp.types import Key, PyTree
 
 
@@ -23,8 +24,16 @@ def in_place_of(u: PyTree, control: str, gradients: PyTree, weights: Float[Array
         return as_long_as(u, jax.tree.unflatten(shape, other))
     if control == "permuted":
         shift = jax.random.randint(key, (), 1, max(len(weights), 2))
-        return as_long_as(u, consensus_library.combine(gradients, jnp.roll(weights, shift)))
+        return as_long_as(u, mixed(gradients, jnp.roll(weights, shift)))
     return u
+
+
+def mixed(gradients: PyTree, weights: Float[Array, " N"]) -> PyTree:
+    """Σ w_i g_i. Over many devices each mixes what it adds, so that they exchange one gradient and not N."""
+    if devices.number() == 1:
+        return consensus_library.combine(gradients, weights)
+    parts = jax.vmap(consensus_library.combine, in_axes=(0, None))(gradients, weights)
+    return jax.tree.map(lambda x: x.sum(0), parts)
 
 
 def as_long_as(u: PyTree, other: PyTree) -> PyTree:

@@ -61,7 +61,7 @@ def learn(
     def turn(carry: tuple[Actor, PyTree, Float[Array, "T B"]], agent_key: tuple[Array, Key]):
         team, team_opt, compound = carry
         agent, key = agent_key
-        mine = weighed(batches.of_agent(batch, agent), batches.cut(compound, hyper.chunk))
+        mine = weighed(batches.of_agent(batch, agent), batches.cuts(compound, hyper.chunk, hyper.minibatches))
         actor, opt = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, agent, 1), (team, team_opt))
         after, stats = climb(hyper, optimisers, actor, opt, mine, consensus, key)
         team, team_opt = jax.tree.map(
@@ -84,7 +84,7 @@ def prepare(hyper: Happo, state: State, trajectory: Trajectory) -> Batch:
     alive = trajectory.observation.alive.astype(jnp.float32)
     agents = -1 if advantage.ndim == alive.ndim else None
     own = jax.vmap(batches.normalised, in_axes=(agents, -1), out_axes=-1)(advantage, alive)
-    return batches.chunked(trajectory, own, target, hyper.chunk)
+    return batches.chunked(trajectory, own, target, hyper.chunk, hyper.minibatches)
 
 
 def perceive(hyper: Happo, actor: Actor, batch: Batch, key: Key) -> Consensus | None:
@@ -94,7 +94,7 @@ def perceive(hyper: Happo, actor: Actor, batch: Batch, key: Key) -> Consensus | 
     if hyper.gram == "crossfit":
         folds = batches.folded(batch, hyper.num_envs, hyper.folds)
         return realign.solve(hyper, actor, ppo.fold_gradients(hyper, actor, Actor._fields, folds), key)
-    whole = batches.tiled(batch, jnp.arange(batch.steps.first.shape[1]))
+    whole = batches.whole(batch)
     share = ppo.agent_share(hyper, whole.steps.alive)
     return realign.solve(hyper, actor, ppo.agent_gradients(hyper, actor, Actor._fields, whole, share), key)
 
@@ -118,7 +118,7 @@ def climb(
 
     def step(carry: tuple[Actor, PyTree], chunks: Array):
         actor, opt = carry
-        tiles = batches.tiled(mine, chunks)
+        tiles = batches.minibatch(mine, chunks, hyper.minibatches)
         share = ppo.agent_share(hyper, tiles.steps.alive)
         policy = batches.accumulate(lambda tile: ppo.policy_gradient(hyper, actor, tile, share), tiles)
         gradient = policy.actor
@@ -155,7 +155,7 @@ def judge(hyper: Happo, optimisers: Optimisers, state: State, batch: Batch, key:
     """The critic's epochs."""
 
     def step(state: State, chunks: Array) -> tuple[State, Metrics]:
-        tiles = batches.tiled(batch, chunks)
+        tiles = batches.minibatch(batch, chunks, hyper.minibatches)
         if hyper.value_norm:
             state = state._replace(value_norm=normalise.value_norm_update(state.value_norm, tiles.steps.target))
         num_samples = tiles.steps.target.size

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from grasp import actor as actors
-from grasp import normalise
+from grasp import devices, normalise
 from grasp.actor import Actor
 from grasp.algos import batch as batches
 from grasp.algos import onpolicy, ppo, realign, trust
@@ -51,7 +51,7 @@ def prepare(hyper: Mappo, state: State, trajectory: Trajectory) -> Batch:
     else:
         shared = batches.normalised(advantage, alive.sum(-1).astype(jnp.float32))
         advantage = jnp.broadcast_to(shared[..., None], alive.shape)
-    return batches.chunked(trajectory, advantage, target, hyper.chunk)
+    return batches.chunked(trajectory, advantage, target, hyper.chunk, hyper.minibatches)
 
 
 def learn(
@@ -60,7 +60,7 @@ def learn(
     """One iteration on one trajectory: the rest of phase 1, and phases 2 and 3."""
     consensus_key, shuffle_key = jax.random.split(key)
     batch = prepare(hyper, state, trajectory)
-    whole = batches.tiled(batch, jnp.arange(batch.steps.first.shape[1]))
+    whole = batches.whole(batch)
     basis = batches.folded(batch, hyper.num_envs, hyper.folds) if hyper.gram == "crossfit" else whole
     schedule = onpolicy.shuffled(hyper, batch.steps.first.shape[1], shuffle_key)
 
@@ -133,7 +133,7 @@ def perceive(
     data = tiles if hyper.refresh == "minibatch" else basis
     share = ppo.agent_share(hyper, data.steps.alive)
     if policy is not None and parts == ("head",) and data is tiles:
-        gradients = {"head": policy.surrogate_head}
+        gradients = {"head": policy.surrogate_head.sum}
     else:
         gradients = ppo.agent_gradients(hyper, actor, parts, data, share)
     return realign.solve(hyper, actor, gradients, key, likeness(hyper, actor, data, share))
@@ -152,5 +152,7 @@ def no_consensus(hyper: Mappo, actor: Actor, whole: Batch, key: Key) -> Consensu
     every = {name: part if own else actors.copies(part, num_agents) for name, part, own in realign.named(hyper, actor)}
     if hyper.gram == "crossfit":
         every = actors.copies(every, hyper.folds)
+    if devices.number() > 1:
+        every = actors.copies(every, devices.number())
     shapes = jax.eval_shape(lambda: realign.solve(hyper, actor, every, key))
     return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)

@@ -16,6 +16,7 @@ from grasp import critic as critics
 from grasp import losses, normalise
 from grasp.actor import Actor
 from grasp.algos.batch import Batch, Steps, accumulate
+from grasp.devices import Partial
 from grasp.hyper import Mappo
 from grasp.types import Metrics, PyTree
 
@@ -25,7 +26,7 @@ class PolicyGradient(NamedTuple):
 
     actor: Actor
     """Of surrogate and entropy bonus, for all agents together."""
-    surrogate_head: PyTree
+    surrogate_head: Partial
     """Of the surrogate alone, for the head: every agent's own g_i where each has a head of its own."""
     stats: Metrics
 
@@ -82,13 +83,14 @@ def policy_gradient(hyper: Mappo, actor: Actor, tile: Batch, share: Float[Array,
     head, d_memory = pull_head(d_surrogate + hyper.entropy * d_entropy)
     (backbone,) = pull_backbone(d_memory)
     surrogate_head, _ = pull_head(d_surrogate)
-    return PolicyGradient(Actor(backbone, head), surrogate_head, moved | spread)
+    return PolicyGradient(Actor(backbone, head), Partial(surrogate_head), moved | spread)
 
 
 def agent_gradients(
     hyper: Mappo, actor: Actor, parts: tuple[str, ...], tiles: Batch, share: Float[Array, " N"]
 ) -> dict[str, PyTree]:
-    """Every agent's gradient of its own surrogate with respect to its own copy of the named parts: leaves [N, ...]."""
+    """Every agent's gradient of its own surrogate with respect to its own copy of the named parts: leaves [N, ...],
+    or what each device adds to them (`Partial`)."""
     alone, sharing = actors.apart(actor, hyper.sharing, parts, share.shape[0])
     chosen = {name: getattr(alone, name) for name in parts}
 
@@ -97,7 +99,7 @@ def agent_gradients(
         memory = actors.features(agent.backbone, sharing.backbone, tile.start.actor, steps.obs, steps.first)
         return surrogate_sum(actors.logits(agent.head, sharing.head, memory), steps, share, hyper.clip)[0]
 
-    return accumulate(lambda tile: jax.grad(objective)(chosen, tile), tiles)
+    return accumulate(lambda tile: Partial(jax.grad(objective)(chosen, tile)), tiles).sum
 
 
 def fold_gradients(hyper: Mappo, actor: Actor, parts: tuple[str, ...], folds: Batch) -> dict[str, PyTree]:
@@ -115,16 +117,16 @@ def unit_feature_gradients(
     """What the heads' gradients would be if every step's features had length 1: products of two agents' are then sums
     over pairs of steps of (cosine of features) × (product of logit gradients), each bounded (ALGORITHMS 13.2)."""
 
-    def one(tile: Batch) -> Float[Array, "N H a"]:
+    def one(tile: Batch) -> Partial:
         steps = tile.steps
         memory = actors.features(actor.backbone, hyper.sharing, tile.start.actor, steps.obs, steps.first)
         slope = jax.grad(surrogate_sum, has_aux=True)
         d_logits, _ = slope(actors.logits(actor.head, hyper.sharing, memory), steps, share, hyper.clip)
         features = jax.nn.relu(memory)
         length = jnp.linalg.norm(features, axis=-1, keepdims=True)
-        return jnp.einsum("lcnh,lcna->nha", features / jnp.where(length > 0, length, 1.0), d_logits)
+        return Partial(jnp.einsum("lcnh,lcna->nha", features / jnp.where(length > 0, length, 1.0), d_logits))
 
-    return accumulate(one, tiles)
+    return accumulate(one, tiles).sum
 
 
 def input_gradients(hyper: Mappo, actor: Actor, tiles: Batch, share: Float[Array, " N"]) -> Float[Array, "N K L C o"]:

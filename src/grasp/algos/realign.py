@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from grasp import actor as actors
 from grasp import consensus as consensus_library
+from grasp import devices
 from grasp.actor import Actor
 from grasp.algos import controls
 from grasp.hyper import Mappo, Qmix
@@ -64,7 +65,7 @@ def solve(
     """The consensus of each group (Alg. 1 l. 13–14), from gradients with a leading agent axis.
 
     `likeness`, where given, has the Gram matrix that weighs the agents; with `gram = crossfit` the gradients have an
-    axis of folds before that of the agents.
+    axis of folds before that of the agents. Over many devices both are what each device adds (`grasp.devices.Partial`).
     """
     u: dict[str, PyTree] = {}
     diagnostics: Metrics = {}
@@ -77,10 +78,10 @@ def solve(
             found = {"noise_ratio": folded.noise_ratio, "shrinkage": folded.shrinkage, "signal": signal}
             group = jax.tree.map(lambda g: g.mean(0), group)
         elif likeness is None:
-            direction, info = consensus_library.consensus(group, hyper.operator, group_key)
+            direction, info = agree(group, hyper.operator, group_key)
         else:
-            info = consensus_library.consensus(likeness, hyper.operator, group_key)[1]
-            direction = consensus_library.combine(group, info.weights)
+            info = agree(likeness, hyper.operator, group_key)[1]
+            direction = controls.mixed(group, info.weights)
         u |= controls.in_place_of(direction, hyper.control, group, info.weights, jax.random.fold_in(group_key, 1))
         found |= consensus_library.diagnose(info.gram, info.weights, info.scale)
         cosine = found.pop("cosine")
@@ -89,6 +90,18 @@ def solve(
         diagnostics |= {f"{parts[0]}_{name}" if place else name: value for name, value in found.items()}
     outside = {name: zeros(one_agent(part, is_own)) for name, part, is_own in named(hyper, actor) if name not in u}
     return Consensus(Actor(**u, **outside), diagnostics)
+
+
+def agree(gradients: PyTree, operator: str, key: Key) -> tuple[PyTree, consensus_library.Info]:
+    """The library's consensus; over many devices, of what each adds to the gradients."""
+    if devices.number() == 1:
+        return consensus_library.consensus(gradients, operator, key)
+
+    def together(parts: PyTree, key: Key) -> tuple[PyTree, consensus_library.Info]:
+        own = jax.tree.map(lambda x: x[0], parts)
+        return consensus_library.consensus_of_parts(own, operator, key, axis_name=devices.AXIS)
+
+    return devices.each(together, (devices.HERE, devices.SAME), devices.SAME)(gradients, key)
 
 
 def realigned(hyper: Mappo | Qmix, gradient: Actor, u: Actor, beta: Float[Array, ""] | float) -> Actor:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from rich.console import Console
 from rich.table import Table
 
-from grasp.bench import battles, cost, envs, hosts, launch, learners, qp, speed, update
+from grasp.bench import battles, cost, envs, hosts, launch, learners, qp, speed, spread, update
 from grasp.bench.measure import Line
 from grasp.config import did_you_mean
 from grasp.types import GraspError
@@ -25,6 +25,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Line]]] = {
     "speed": speed.run,
     "learners": learners.run,
     "launch": launch.run,
+    "devices": spread.run,
 }
 
 

@@ -1,4 +1,4 @@
-"""A measured process: `python -m grasp.bench.child TASK CORE`, started by `grasp.bench.measure`.
+"""A measured process: `python -m grasp.bench.child TASK CORES`, started by `grasp.bench.measure`.
 
 It prints `ready` when everything is compiled, waits for a line, measures, and prints one JSON object.
 """
@@ -14,7 +14,7 @@ def main() -> None:
     if core:
         from grasp.launch.worker import pin
 
-        pin(int(core))
+        pin([int(number) for number in core.split(",")], task["options"].get("devices", 1))
     stream = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a simulator prints must not mix with the answers
     from grasp import cache
@@ -30,12 +30,13 @@ def main() -> None:
         measure.jax.block_until_ready(advance())
     print("ready", file=stream)
     sys.stdin.readline()
-    began = time.perf_counter()
+    began, work = time.perf_counter(), time.process_time()
     for _ in range(task["iterations"]):
         measure.jax.block_until_ready(advance())
     seconds = time.perf_counter() - began
     rate = steps * task["iterations"] / seconds
-    print(json.dumps({"rate": rate, "seconds": seconds, "peak_mb": measure.peak_mb()}), file=stream)
+    work = (time.process_time() - work) / task["iterations"]
+    print(json.dumps({"rate": rate, "seconds": seconds, "work": work, "peak_mb": measure.peak_mb()}), file=stream)
 
 
 if __name__ == "__main__":

@@ -74,9 +74,10 @@ def trainer(config: Config) -> Callable[[], Any]:
 
 
 class Child:
-    """A measurement in a process of its own, pinned to one core or free; it waits for `go` when it is ready."""
+    """A measurement in a process of its own, pinned to a core ("0,1": to several) or free; it waits for `go` when it is
+    ready."""
 
-    def __init__(self, task: dict[str, Any], core: int | None):
+    def __init__(self, task: dict[str, Any], core: int | str | None):
         command = [sys.executable, "-m", "grasp.bench.child", json.dumps(task), "" if core is None else str(core)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -97,7 +98,7 @@ class Child:
         return found
 
 
-def together(tasks: list[dict[str, Any]], cores: Sequence[int | None]) -> list[dict[str, float]]:
+def together(tasks: list[dict[str, Any]], cores: Sequence[int | str | None]) -> list[dict[str, float]]:
     """Results of children that were measured at the same time."""
     children = [Child(task, core) for task, core in zip(tasks, cores, strict=True)]
     for child in children:

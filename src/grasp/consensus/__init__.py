@@ -19,6 +19,7 @@
   your own: `operator="package.module:function"`, a function `(G, key) -> w`.
 - `diagnose(info.gram, info.weights, info.scale)` says who is in conflict with whom.
 - `crossfit(fold_grads)` is the consensus of noisy gradients, from several independent estimates of each.
+- `consensus_of_parts(parts, axis_name=axis)` is the consensus of gradients that are sums over devices.
 - `realign()` and `realign_off_policy()` put u into an optax chain.
 - `solve(G)` is the quadratic program alone.
 """
@@ -27,6 +28,7 @@ from grasp.consensus.api import Info, consensus, min_norm
 from grasp.consensus.folds import Crossfitted, Folded, crossfit, crossfit_gram
 from grasp.consensus.gram import combine, diagnose, gram, rescale
 from grasp.consensus.realign import off_policy_factors, realign, realign_off_policy
+from grasp.consensus.sharded import consensus_of_parts
 from grasp.consensus.solver import Solution, Status, solve
 from grasp.consensus.weighting import CONDITIONS, OPERATORS, Conditions, Weighting, weighting
 
@@ -42,6 +44,7 @@ __all__ = [
     "Weighting",
     "combine",
     "consensus",
+    "consensus_of_parts",
     "crossfit",
     "crossfit_gram",
     "diagnose",

@@ -4,9 +4,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from grasp.consensus.gram import combine, gram, project, rescale
+from grasp.consensus.gram import combine, gram, project, rescale, total
 from grasp.consensus.solver import Status, certify, solve
 from grasp.consensus.weighting import weighting
 
@@ -34,7 +35,9 @@ def min_norm(grads: PyTree, key: PRNGKeyArray | None = None) -> tuple[PyTree, In
     return consensus(grads, "min_norm", key)
 
 
-def consensus(grads: PyTree, operator: str = "min_norm", key: PRNGKeyArray | None = None) -> tuple[PyTree, Info]:
+def consensus(
+    grads: PyTree, operator: str = "min_norm", key: PRNGKeyArray | None = None, axis_name: str | None = None
+) -> tuple[PyTree, Info]:
     """u = Σ w_i g_i with the operator's weights, and how it came about (Alg. 2 l. 1–2 for min-norm).
 
     Without a key, operators that draw use seed 0.
@@ -42,12 +45,16 @@ def consensus(grads: PyTree, operator: str = "min_norm", key: PRNGKeyArray | Non
     Operators see the Gram matrix of the gradients divided by the largest norm, so every u scales with the gradients
     (Nash bargaining's √N is in units of the largest norm). Where 0 is in the hull, min-norm gives u = 0 exactly. A
     non-finite gradient gives u = 0 and weights 0, whatever the operator.
+
+    With `axis_name`, under `jax.shard_map`: every device has a slice of each gradient and gets its slice of u.
     """
     weigh = weighting(operator)
-    scaled, scale = rescale(grads)
+    scaled, scale = rescale(grads, axis_name)
     finite = jnp.isfinite(scale) & jnp.all(jnp.stack([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+    if axis_name is not None:
+        finite = lax.pmin(finite.astype(jnp.int32), axis_name) == 1
     scaled = jax.tree.map(lambda g: jnp.where(finite, g, 0), scaled)
-    G = gram(scaled)
+    G = gram(scaled, axis_name)
     if operator == "min_norm":
         w, _, iterations, found = solve(G)
         zero = found == Status.STATIONARY
@@ -56,8 +63,8 @@ def consensus(grads: PyTree, operator: str = "min_norm", key: PRNGKeyArray | Non
         zero, found = jnp.asarray(False), jnp.asarray(Status.UNCERTIFIED)
     w = jnp.where(finite, w, 0)
     u = jax.tree.map(lambda leaf: jnp.where(zero | ~finite, 0, leaf), combine(scaled, w))
-    length = jnp.sqrt(jnp.sum(jnp.stack([jnp.sum(leaf**2) for leaf in jax.tree.leaves(u)])))
-    violation, checked = certify(G, w, project(scaled, u), length)
+    length = jnp.sqrt(total(jnp.sum(jnp.stack([jnp.sum(leaf**2) for leaf in jax.tree.leaves(u)])), axis_name))
+    violation, checked = certify(G, w, project(scaled, u, axis_name), length)
     # Only the solver can say that 0 is in the hull or that G is broken; the rest is read off the gradients.
     solver_only = (found == Status.STATIONARY) | (found == Status.NOT_PSD)
     status = jnp.where(finite, jnp.where(solver_only, found, checked), Status.NON_FINITE)

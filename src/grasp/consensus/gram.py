@@ -2,12 +2,15 @@
 
 `grads` is any pytree whose leaves all carry the agent axis first. Whatever the leaves' sizes, an operator sees only
 G_ij = g_i·g_j; every diagnostic is a function of G and w, so watching costs N×N.
+
+Where `axis_name` is given, every device of that axis holds a slice of each gradient, and sums go over all slices.
 """
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float
 
 from grasp.consensus.solver import cosines, residual
@@ -28,10 +31,15 @@ def num_agents(grads: PyTree) -> int:
     return sizes[0]
 
 
-def gram(grads: PyTree) -> Float[Array, "N N"]:
+def total(x: Array, axis_name: str | None) -> Array:
+    """The sum of what every slice has found; of one device's, itself."""
+    return x if axis_name is None else lax.psum(x, axis_name)
+
+
+def gram(grads: PyTree, axis_name: str | None = None) -> Float[Array, "N N"]:
     """G_ij = g_i·g_j, summed over leaves in the highest matrix precision. Rescale first: squares underflow early."""
     products = [jnp.matmul(row, row.T, precision="highest") for row in _rows(grads)]  # Alg. 2 l. 4–6
-    return jnp.sum(jnp.stack(products), axis=0)
+    return total(jnp.sum(jnp.stack(products), axis=0), axis_name)
 
 
 def combine(grads: PyTree, w: Float[Array, " N"]) -> PyTree:
@@ -44,23 +52,24 @@ def combine(grads: PyTree, w: Float[Array, " N"]) -> PyTree:
     return jax.tree.map(weigh, grads)
 
 
-def project(grads: PyTree, u: PyTree) -> Float[Array, " N"]:
+def project(grads: PyTree, u: PyTree, axis_name: str | None = None) -> Float[Array, " N"]:
     """g_i·u for every agent, from the gradients themselves."""
     flat = [jnp.ravel(leaf) for leaf in jax.tree.leaves(u)]
     products = [jnp.matmul(row, leaf, precision="highest") for row, leaf in zip(_rows(grads), flat, strict=True)]
-    return jnp.sum(jnp.stack(products), axis=0)
+    return total(jnp.sum(jnp.stack(products), axis=0), axis_name)
 
 
-def rescale(grads: PyTree) -> tuple[PyTree, Float[Array, ""]]:
+def rescale(grads: PyTree, axis_name: str | None = None) -> tuple[PyTree, Float[Array, ""]]:
     """Divide all gradients by the largest gradient norm (1 where all are zero); return them and that scale.
 
     The norm is taken after a division by the largest entry, so it neither under- nor overflows.
     """
     peak = jnp.max(jnp.stack([jnp.max(jnp.abs(row), initial=0) for row in _rows(grads)]))
+    peak = peak if axis_name is None else lax.pmax(peak, axis_name)
     peak = jnp.where(peak > 0, peak, 1)
     shrunk = jax.tree.map(lambda leaf: leaf / peak.astype(leaf.dtype), grads)
     squares = jnp.stack([jnp.sum(row**2, axis=1) for row in _rows(shrunk)])
-    longest = jnp.sqrt(jnp.max(jnp.sum(squares, axis=0)))
+    longest = jnp.sqrt(jnp.max(total(jnp.sum(squares, axis=0), axis_name)))
     longest = jnp.where(longest > 0, longest, 1)
     return jax.tree.map(lambda leaf: leaf / longest.astype(leaf.dtype), shrunk), peak * longest
 

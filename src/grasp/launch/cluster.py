@@ -155,24 +155,24 @@ class Cluster:
                 failures += self.finish(waiting.pop(one), one, report)
         return failures
 
-    def request(self, config: Config) -> tuple[int, dict[str, Any]]:
-        """Which core a task of a run takes, and what it asks Ray for."""
+    def request(self, config: Config) -> tuple[str, dict[str, Any]]:
+        """Which cores a task of a run takes, and what it asks Ray for."""
         kept = replay_of(config)
         seeds = config.seeds if config.parallel == "vmap" else 1
         needs: dict[str, Any] = {"memory": memory_of(kept.num_bytes * seeds)} if kept else {}
         if config.parallel == "processes" and not is_simulated(config.env):
-            return ANY_CORE, needs | {"num_cpus": 1}
+            return ANY_CORE, needs | {"num_cpus": config.devices}
         if config.parallel == "vmap" and self.ray.cluster_resources().get("GPU"):
             return EVERY_CORE, needs | {"num_cpus": 1, "num_gpus": 1}
         return EVERY_CORE, needs | {"num_cpus": int(min(node["Resources"]["CPU"] for node in self.nodes))}
 
-    def begin(self, task: Task, core: int, needs: dict[str, Any]) -> Any:
+    def begin(self, task: Task, place: str, needs: dict[str, Any]) -> Any:
         path = task.run.path.absolute()
         there = surroundings() | {
             "path": str(path),
             "digest": hashlib.sha256((path / "config.json").read_bytes()).hexdigest(),
             "log": str(task.log.absolute()),
-            "words": [str(path), ",".join(map(str, task.seeds)), str(core), str(PATIENCE)],
+            "words": [*task.words_at(place), str(PATIENCE)],
         }
         # a failure of the run itself comes back as a value: only what befalls the node is tried again
         options = {"name": f"{path.name} {task.words}", "max_retries": RETRIES, "retry_exceptions": False}

@@ -1,7 +1,8 @@
 """Tasks on this machine: mapped seeds in this process, all others in one process a core.
 
 On a CPU a recurrent update fills one core and gains little from a second, so seeds run as single-threaded processes,
-each pinned to a core. On an accelerator they run as one program. Both write the same files.
+each pinned to a core. On an accelerator they run as one program. Both write the same files. A seed over many devices
+is a process too, on as many cores.
 """
 
 import json
@@ -30,22 +31,31 @@ def resolved(config: Config) -> Config:
     simulated = is_simulated(config.env)
     if simulated and config.parallel == "vmap":
         raise GraspError(f"the simulators of {config.env!r} are processes and cannot be mapped; leave --parallel out")
+    if simulated and config.devices > 1:
+        raise GraspError(f"the simulators of {config.env!r} run on no device; train there with --devices 1")
     if config.parallel != "auto":
         return config
-    return replace(config, parallel="processes" if simulated or jax.default_backend() == "cpu" else "vmap")
+    alone = simulated or config.devices > 1
+    return replace(config, parallel="processes" if alone or jax.default_backend() == "cpu" else "vmap")
 
 
 @dataclass
 class Worker:
-    """A task's process on its core."""
+    """A task's process, and where it is pinned to."""
 
     task: Task
-    core: int
+    place: str
     process: subprocess.Popen[str]
 
 
+def grouped(cores: Sequence[int], number: int) -> list[str]:
+    """The cores in groups of so many, of which a task takes one; all in one group where there are too few."""
+    groups = [cores[i : i + number] for i in range(0, len(cores) - number + 1, number)] or [cores]
+    return [",".join(map(str, group)) for group in groups]
+
+
 class Pool:
-    """As many tasks at a time as there are cores, of however many runs; the rest wait."""
+    """As many tasks at a time as there are cores for, of however many runs; the rest wait."""
 
     def __init__(self, free: Sequence[int] | None = None):
         self.cores = list(cores() if free is None else free)
@@ -65,10 +75,12 @@ class Pool:
         single = [task for task in apart if not simulated[task.run.config.env]]
         filling = [task for task in apart if simulated[task.run.config.env]]
         failures = [failure for task in mapped if (failure := train_here(task, report))]
-        failures += self.train_on(single, self.cores, report)
+        for number in sorted({task.run.config.devices for task in single}):
+            alike = [task for task in single if task.run.config.devices == number]
+            failures += self.train_on(alike, grouped(self.cores, number), report)
         return failures + self.train_on(filling, [EVERY_CORE], report)  # one after another
 
-    def train_on(self, tasks: Sequence[Task], places: Sequence[int], report: Report) -> list[Failure]:
+    def train_on(self, tasks: Sequence[Task], places: Sequence[str], report: Report) -> list[Failure]:
         waiting, free, failures = deque(tasks), deque(places), []
         running: list[Worker] = []
         try:
@@ -80,17 +92,16 @@ class Pool:
                     report(worker.task, message)
                     continue
                 running.remove(worker)
-                free.append(worker.core)
+                free.append(worker.place)
                 failures += finish(worker)
         finally:
             for worker in running:
                 worker.process.kill()
         return failures
 
-    def start(self, task: Task, core: int) -> Worker:
+    def start(self, task: Task, place: str) -> Worker:
         """A worker whose standard input stays open as long as this process lives: its end is the worker's end."""
-        seeds = ",".join(map(str, task.seeds))
-        command = [sys.executable, "-P", "-m", "grasp.launch.worker", str(task.run.path), seeds, str(core)]
+        command = [sys.executable, "-P", "-m", "grasp.launch.worker", *task.words_at(place)]
         # the same modules as here, found in the same order: the user's own environment may be among them
         paths = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         pipe = subprocess.PIPE
@@ -98,7 +109,7 @@ class Pool:
             task.log.parent.mkdir(exist_ok=True)
             with task.log.open("w") as errors:
                 process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True, env=paths)
-        worker = Worker(task, core, process)
+        worker = Worker(task, place, process)
         threading.Thread(target=self.listen, args=(worker,), daemon=True).start()
         return worker
 

@@ -10,10 +10,10 @@ from grasp.recovery import is_finished
 from grasp.runs import Run
 from grasp.types import GraspError, Host
 
-EVERY_CORE = -1
-"""Instead of a core: a task's simulators or threads take them all."""
-ANY_CORE = -2
-"""Instead of a core: one of the machine that no other worker is pinned to."""
+EVERY_CORE = "every"
+"""Instead of cores: a task's simulators or threads take them all."""
+ANY_CORE = "any"
+"""Instead of cores: as many as it has devices, of the machine's that no other worker is pinned to."""
 
 
 class Task(NamedTuple):
@@ -25,6 +25,11 @@ class Task(NamedTuple):
     @property
     def log(self) -> Path:
         return self.run.folder(self.seeds[0]) / "worker.log"
+
+    def words_at(self, place: str) -> list[str]:
+        """What its worker is told: the cores are its own, or one of the words above."""
+        seeds = ",".join(map(str, self.seeds))
+        return [str(self.run.path.absolute()), seeds, place, str(self.run.config.devices)]
 
     @property
     def words(self) -> str:

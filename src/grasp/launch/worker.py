@@ -1,4 +1,4 @@
-"""A task in a process of its own: `python -m grasp.launch.worker RUN SEEDS CORE [PATIENCE]`, started by
+"""A task in a process of its own: `python -m grasp.launch.worker RUN SEEDS CORES DEVICES [PATIENCE]`, started by
 `grasp.launch.local`, or on a cluster's node by `grasp.launch.remote`.
 
 Messages for the parent go to standard output, one JSON object a line; faults to standard error.
@@ -15,20 +15,26 @@ HELD: list[socket.socket] = []
 """What shows the machine's other workers that a core is taken."""
 
 
-def pin(core: int) -> None:
-    """One core and one thread, decided before jax is imported: a small program loses more to threads than it gains."""
+def pin(cores: list[int], devices: int = 1) -> None:
+    """A core and a thread for each device, decided before jax is imported: a small program loses more to threads than
+    it gains. Where a CPU is to be several devices, jax is told so."""
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {core})
-    single = "--xla_cpu_multi_thread_eigen=false"
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {single}".strip()
+        os.sched_setaffinity(0, cores)
+    flags = [os.environ.get("XLA_FLAGS", ""), "--xla_cpu_multi_thread_eigen=false"]
+    if devices > 1:
+        flags.append(f"--xla_force_host_platform_device_count={devices}")
+    os.environ["XLA_FLAGS"] = " ".join(flags).strip()
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 
-def free_core() -> int:
-    """A core that no other worker of this machine has taken so; where all are taken, any. Names of abstract sockets
-    are the machine's, and are free again when their process ends, however it ends."""
+def free_cores(number: int) -> list[int]:
+    """So many cores that no other worker of this machine has taken so; where too few are left, any. Names of abstract
+    sockets are the machine's, and are free again when their process ends, however it ends."""
     places = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+    found = []
     for core in places:
+        if len(found) == number:
+            break
         taken = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             taken.bind(f"\0grasp-core-{core}")
@@ -36,8 +42,10 @@ def free_core() -> int:
             taken.close()
         else:
             HELD.append(taken)
-            return core
-    return places[os.getpid() % len(places)]
+            found.append(core)
+    others = [core for core in places if core not in found]
+    start = os.getpid() % max(len(others), 1)
+    return found + (others[start:] + others[:start])[: number - len(found)]
 
 
 def die_with_parent() -> None:
@@ -51,10 +59,11 @@ def die_with_parent() -> None:
 
 
 def main() -> int:
-    path, seeds, core = sys.argv[1], [int(seed) for seed in sys.argv[2].split(",")], int(sys.argv[3])
-    patience = float(sys.argv[4]) if len(sys.argv) > 4 else 0.0
-    if core != -1:  # EVERY_CORE of grasp.launch.tasks, which would import jax: simulators are stepped on all cores
-        pin(free_core() if core == -2 else core)  # ANY_CORE
+    path, seeds, place, devices = sys.argv[1], [int(s) for s in sys.argv[2].split(",")], sys.argv[3], int(sys.argv[4])
+    patience = float(sys.argv[5]) if len(sys.argv) > 5 else 0.0
+    # the words are those of grasp.launch.tasks, whose import would start jax
+    if place != "every":
+        pin(free_cores(devices) if place == "any" else [int(core) for core in place.split(",")], devices)
     die_with_parent()
     stream = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever an import or a simulator prints must not mix with the messages

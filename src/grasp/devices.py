@@ -1,0 +1,73 @@
+"""One run over many devices: its environments are spread over them; what is learned is the same on all.
+
+Which devices is jax's own context, the mesh that `jax.set_mesh` names (`grasp.programs` does). Without one, as on one
+device, nothing here changes anything. Inside `jit` jax finds the communication that sums over environments need; where
+the order of work matters, it is written out (`grasp.algos.batch`, `grasp.consensus.sharded`).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+from jax.flatten_util import ravel_pytree
+from jax.sharding import AxisType, Mesh, PartitionSpec
+
+from grasp.types import GraspError, PyTree
+
+AXIS = "devices"
+HERE, SECOND, SAME = PartitionSpec(AXIS), PartitionSpec(None, AXIS), PartitionSpec()
+"""Where an array is: its first axis spread over the devices, or its second, or all of it on each."""
+
+
+class Partial(NamedTuple):
+    """What one device's environments add to a sum that nobody has formed; over many, leaves have an axis for them."""
+
+    sum: PyTree
+
+
+def mesh(number: int) -> Mesh:
+    """The first `number` devices of this machine (of all machines, with several)."""
+    found = len(jax.devices())
+    if found < number:
+        raise GraspError(f"{number} devices were asked for and {found} found; give at most --devices {found}")
+    return jax.make_mesh((number,), (AXIS,), (AxisType.Auto,), devices=jax.devices()[:number])
+
+
+def number() -> int:
+    """How many devices the context names; 1 without."""
+    context = jax.sharding.get_abstract_mesh()
+    return 1 if context.empty else context.size
+
+
+def spread(tree: PyTree) -> PyTree:
+    """Every leaf [B, ...] with its environments over the devices, where they can be shared out evenly."""
+    if number() == 1:
+        return tree
+
+    def one(x: jax.Array) -> jax.Array:
+        return jax.lax.with_sharding_constraint(x, HERE) if x.shape[0] % number() == 0 else x
+
+    return jax.tree.map(one, tree)
+
+
+def gathered(tree: PyTree) -> PyTree:
+    """All of every leaf on every device."""
+    return tree if number() == 1 else jax.lax.with_sharding_constraint(tree, SAME)
+
+
+def each(function: Callable, takes: PyTree, gives: PyTree) -> Callable:
+    """The function as every device runs it on its own part."""
+    return jax.shard_map(function, in_specs=takes, out_specs=gives, check_vma=False)
+
+
+def total(tree: PyTree) -> PyTree:
+    """The sum over devices, inside `each`: one message for all leaves. A `Partial` is left to be summed."""
+    leaves, shape = jax.tree.flatten(tree, is_leaf=is_partial)
+    flat, restore = ravel_pytree([leaf for leaf in leaves if not is_partial(leaf)])
+    summed = iter(restore(jax.lax.psum(flat, AXIS)))
+    kept = [jax.tree.map(lambda x: x[None], leaf) if is_partial(leaf) else next(summed) for leaf in leaves]
+    return jax.tree.unflatten(shape, kept)
+
+
+def is_partial(node: PyTree) -> bool:
+    return isinstance(node, Partial)
