@@ -97,7 +97,7 @@ def on_many(programs: Programs, mesh: Mesh) -> Programs:
     """The same programs with the environments spread over a mesh. What is stored is gathered, so that it can go on with
     any number of devices."""
     same = NamedSharding(mesh, devices.SAME)
-    places = RunState(same, NamedSharding(mesh, devices.SECOND), same, same)  # the seed's axis is the first
+    places = RunState._make([same, NamedSharding(mesh, devices.SECOND), same, same])  # the seed's axis is the first
 
     def among(function: Callable, *given: PyTree) -> Callable:
         """The function with its arguments where they are to be; nothing moves that is there already."""

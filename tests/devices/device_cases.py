@@ -100,7 +100,7 @@ def compiled(number, algo, **options):
     programs_of_one = programs.build(config, 1)
     mesh = devices.mesh(number)
     same = NamedSharding(mesh, devices.SAME)
-    places = programs.RunState(same, NamedSharding(mesh, devices.SECOND), same, same)
+    places = programs.RunState._make([same, NamedSharding(mesh, devices.SECOND), same, same])
     run = jax.device_put(programs_of_one.begin([0]), places)
     with jax.set_mesh(mesh):
         return programs_of_one.advance.lower(run).compile().as_text(), run

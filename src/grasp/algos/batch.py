@@ -123,7 +123,7 @@ def whole(batch: Batch) -> Batch:
 
     if devices.number() == 1:
         return own(batch)
-    return devices.each(own, (Batch(SECOND, HERE),), HERE)(batch)
+    return devices.each(own, (Batch._make([SECOND, HERE]),), HERE)(batch)
 
 
 def minibatch(batch: Batch, chunks: Int[Array, " C"], minibatches: int) -> Batch:
