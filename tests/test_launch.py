@@ -154,7 +154,10 @@ def test_a_worker_trains_mapped_seeds_as_this_process_does_and_waits_for_a_lost_
 
 def test_workers_of_one_machine_choose_different_cores():
     """Until one of them ends, however it ends; where there are no more, any will do."""
-    code = "from grasp.launch.worker import free_core; import sys; print(free_core(), flush=True); sys.stdin.read()"
+    name = f"grasp-test-{os.getpid()}"  # real workers may have taken cores, too
+    code = (
+        f"from grasp.launch.worker import free_core as f; import sys; print(f('{name}'), flush=True); sys.stdin.read()"
+    )
     places = sorted(os.sched_getaffinity(0))
     pipe = subprocess.PIPE
     command = [sys.executable, "-c", code]

@@ -24,14 +24,14 @@ def pin(core: int) -> None:
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 
-def free_core() -> int:
+def free_core(name: str = "grasp-core") -> int:
     """A core that no other worker of this machine has taken so; where all are taken, any. Names of abstract sockets
     are the machine's, and are free again when their process ends, however it ends."""
     places = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
     for core in places:
         taken = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            taken.bind(f"\0grasp-core-{core}")
+            taken.bind(f"\0{name}-{core}")
         except OSError:
             taken.close()
         else:
