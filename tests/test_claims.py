@@ -167,7 +167,7 @@ def test_a_training_that_was_taken_over_writes_nothing_more(tmp_path, kind):
         training.train(cut, [0], report)
     assert frozen
     assert contents(cut.folder(0)) == frozen
-    with pytest.raises(Busy, match="is being written on away"):
+    with pytest.raises(grasp.GraspError, match="is being written on away"):
         grasp.resume(cut.path)
     leave(cut.folder(0), claims.STALE + 5)
     grasp.resume(cut.path)

@@ -48,24 +48,24 @@ class Stubs(Pool):
 
     def __init__(self, places):
         super().__init__(places)
-        self.began: list[tuple[float, str, int]] = []
-        self.ended: list[tuple[float, str, int]] = []
+        self.began: list[tuple[float, str, str]] = []
+        self.ended: list[tuple[float, str, str]] = []
 
-    def start(self, task, core):
+    def start(self, task, place):
         seconds, code = task.run.path.name.split("_")
         task.log.parent.mkdir()
         with task.log.open("w") as log:
             pipe = subprocess.PIPE
             command = [sys.executable, "-S", "-c", STUB, seconds, code]
             process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True)
-        self.began.append((time.monotonic(), task.run.path.name, core))
-        worker = Worker(task, core, process)
+        self.began.append((time.monotonic(), task.run.path.name, place))
+        worker = Worker(task, place, process)
         threading.Thread(target=self.listen, args=(worker,), daemon=True).start()
         return worker
 
     def listen(self, worker):
         super().listen(worker)
-        self.ended.append((time.monotonic(), worker.task.run.path.name, worker.core))
+        self.ended.append((time.monotonic(), worker.task.run.path.name, worker.place))
 
 
 def at_once(pool: Stubs) -> int:
@@ -82,7 +82,7 @@ def test_the_seeds_of_several_runs_fill_all_cores(tmp_path):
     assert pool.train(work, lambda task, message: told.append((task, message["text"]))) == []
     assert at_once(pool) == 2
     assert [name for _, name, _ in pool.began] == ["0.2_0", "0.21_0", "0.21_0", "0.21_0", "0.22_0"]
-    assert {core for *_, core in pool.began} == {5, 7}
+    assert {place for *_, place in pool.began} == {"5", "7"}
     assert {task for task, _ in told} == set(work)
     assert not any(task.log.exists() for task in work)
 
@@ -95,11 +95,25 @@ def test_tasks_whose_simulators_take_all_cores_train_alone(tmp_path, monkeypatch
     )
     pool = Stubs([0, 1])
     pool.train([*tasks_of(slow), *tasks_of(first)], lambda *_: None)
-    assert [core for *_, core in pool.began] == [0, 1, EVERY_CORE, EVERY_CORE]
+    assert [place for *_, place in pool.began] == ["0", "1", EVERY_CORE, EVERY_CORE]
     alone = Stubs([0, 1])
     alone.began, alone.ended = pool.began[2:], [event for event in pool.ended if event[1] == "0.21_0"]
     assert at_once(alone) == 1
     assert pool.began[2][0] >= max(moment for moment, name, _ in pool.ended if name == "0.2_0")
+
+
+def test_tasks_with_several_devices_take_as_many_cores(tmp_path):
+    two = made(tmp_path / "0.1_0", 3, devices=2)
+    one = made(tmp_path / "0.11_0", 1)
+    pool = Stubs([3, 4, 5, 6, 7])
+    pool.train([*tasks_of(two), *tasks_of(one)], lambda *_: None)
+    assert sorted(place for _, name, place in pool.began if name == "0.1_0")[0] == "3,4"
+    assert {place for _, name, place in pool.began if name == "0.1_0"} == {"3,4", "5,6"}, (
+        "none is left over for a third"
+    )
+    assert {place for _, name, place in pool.began if name == "0.11_0"} <= set("34567")
+    assert local.grouped([3], 2) == ["3"], "too few cores are one group"
+    assert tasks_of(two)[0].words_at("3,4")[1:] == ["0", "3,4", "2"]
 
 
 def test_a_task_that_fails_does_not_keep_the_others_from_training(tmp_path):
@@ -141,20 +155,22 @@ def test_a_worker_trains_mapped_seeds_as_this_process_does_and_waits_for_a_lost_
     claim = there.folder(1) / "claim.json"
     claim.write_text(json.dumps({"host": "away", "boot": "another", "token": "theirs"}))
     os.utime(claim, (time.time() - claims.STALE + 20,) * 2)
-    done = work(str(there.path), "0,1", str(EVERY_CORE))
+    done = work(str(there.path), "0,1", EVERY_CORE, "1")
     assert done.returncode == 2
     assert "is being written on away; wait for it or stop it first" in done.stderr
-    done = work(str(there.path), "0,1", str(EVERY_CORE), str(WAIT))
+    done = work(str(there.path), "0,1", EVERY_CORE, "1", str(WAIT))
     assert done.returncode == 0, done.stderr
     assert [lines_of(there.path, seed) for seed in (0, 1)] == [lines_of(here.path, seed) for seed in (0, 1)]
     before = {path: path.stat().st_mtime_ns for path in there.path.rglob("*.*")}
-    assert work(str(there.path), "0,1", str(ANY_CORE)).returncode == 0
+    assert work(str(there.path), "0,1", ANY_CORE, "1").returncode == 0
     assert {path: path.stat().st_mtime_ns for path in there.path.rglob("*.*")} == before
 
 
 def test_workers_of_one_machine_choose_different_cores():
     """Until one of them ends, however it ends; where there are no more, any will do."""
-    code = "from grasp.launch.worker import free_core; import sys; print(free_core(), flush=True); sys.stdin.read()"
+    name = f"grasp-test-{os.getpid()}"  # real workers may have taken cores, too
+    taking = f"print(*free_cores(1, '{name}'), flush=True)"
+    code = f"from grasp.launch.worker import free_cores; import sys; {taking}; sys.stdin.read()"
     places = sorted(os.sched_getaffinity(0))
     pipe = subprocess.PIPE
     command = [sys.executable, "-c", code]

@@ -34,7 +34,7 @@ def run(smoke: bool) -> Iterator[Line]:
         if importlib.util.find_spec("ray"):
             ray = importlib.import_module("ray")
             quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.CRITICAL}
-            ray.init(num_cpus=len(places), **quiet)
+            ray.init("local", num_cpus=len(places), **quiet)
             held.callback(ray.shutdown)
             crews["ray"] = held.enter_context(joined("auto"))
         taken = in_turns({name: timer(crew, home / name, number, smoke) for name, crew in crews.items()}, rounds)

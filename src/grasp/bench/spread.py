@@ -15,8 +15,9 @@ from grasp.bench.measure import Line, in_turns, peak_mb, together, workload
 from grasp.bench.speed import line, task
 from grasp.config import Config
 from grasp.envs import base as envs
+from grasp.envs.host import cores
 from grasp.hyper import Mappo
-from grasp.launch.local import places
+from grasp.launch.local import grouped
 from grasp.types import PyTree
 
 ENV = "mpe/simple_spread"
@@ -34,12 +35,12 @@ def run(smoke: bool) -> Iterator[Line]:
 
 def training(smoke: bool) -> Iterator[Line]:
     """Whole training, in turns: medians of three processes of each kind."""
-    one, two = (",".join(map(str, places(number)[0])) for number in (1, 2))
+    one, two = (grouped(cores(), number)[0] for number in (1, 2))
     kinds = {"one device, one core": (1, one), "two devices, two cores": (2, two), "one device, all cores": (1, None)}
     found: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
     for _ in range(1 if smoke else 3):
-        for kind, (number, cores) in kinds.items():
-            found[kind] += together([task("grasp-mappo", ENV, smoke, 8, devices=number)], [cores])
+        for kind, (number, pinned) in kinds.items():
+            found[kind] += together([task("grasp-mappo", ENV, smoke, 8, devices=number)], [pinned])
     middle = {kind: sorted(results, key=lambda r: r["rate"])[len(results) // 2] for kind, results in found.items()}
     base = middle["one device, one core"]["rate"]
     for kind, result in middle.items():

@@ -27,7 +27,7 @@ def pin(cores: list[int], devices: int = 1) -> None:
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 
-def free_cores(number: int) -> list[int]:
+def free_cores(number: int, name: str = "grasp-core") -> list[int]:
     """So many cores that no other worker of this machine has taken so; where too few are left, any. Names of abstract
     sockets are the machine's, and are free again when their process ends, however it ends."""
     places = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
@@ -37,7 +37,7 @@ def free_cores(number: int) -> list[int]:
             break
         taken = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            taken.bind(f"\0grasp-core-{core}")
+            taken.bind(f"\0{name}-{core}")
         except OSError:
             taken.close()
         else:
