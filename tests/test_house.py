@@ -34,6 +34,7 @@ LAYERS = [
     {"perception"},
     {"algos", "rollout", "evaluation", "film", "runs", "segments"},
     {"recovery", "records", "progress", "hosted"},
+    {"shares"},
     {"programs", "inspection", "protocol", "status"},
     {"training"},
     {"launch", "comparison", "plots", "report", "tensorboard", "doctor"},

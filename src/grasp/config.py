@@ -36,10 +36,20 @@ class Config:
     workers: int = option(0, "processes that step a simulator; 0: one a core", NOT_NEGATIVE)
     deadline: float = option(60.0, "seconds within which a simulator must answer, or its worker is replaced", POSITIVE)
     restarts: int = option(10, "workers replaced in one iteration before the run stops", NOT_NEGATIVE)
+    nodes: int = option(1, "machines whose simulators play for one learner; more than one needs --on ray", COUNT)
+    staleness: int = option(
+        0, "updates by which the policy that played may be behind the one that learns; 0: nobody plays meanwhile",
+        NOT_NEGATIVE,
+    )  # fmt: skip
 
     @property
     def steps_per_iteration(self) -> int:
         return self.hyper.num_envs * self.hyper.rollout
+
+    @property
+    def share(self) -> int:
+        """Copies of one node."""
+        return self.hyper.num_envs // self.nodes
 
     @property
     def iterations(self) -> int:
@@ -147,8 +157,9 @@ def validate(config: Config) -> None:
     _require(config.seed + config.seeds <= LARGEST, f"seed {config.seed} and {config.seeds} seeds exceed {LARGEST:,}")
     _validate_decay(h, config.steps)
     _validate_consensus(h)
+    _validate_nodes(config)
     if isinstance(h, Mappo):
-        _validate_batch(h)
+        _validate_batch(h, config.nodes)
     else:
         _validate_replay(h)
     if isinstance(h, Ma2e):
@@ -163,7 +174,28 @@ def validate(config: Config) -> None:
     )
 
 
-def _validate_batch(h: Mappo) -> None:
+def _validate_nodes(config: Config) -> None:
+    h, nodes = config.hyper, config.nodes
+    _require(
+        nodes > 1 or config.staleness == 0,
+        f"staleness {config.staleness} is for nodes that play while another learns; give --nodes 2 or more, or leave "
+        f"it out",
+    )
+    if nodes == 1:
+        return
+    _require(
+        isinstance(h, Mappo),
+        f"nodes {nodes} needs an algorithm that learns from each batch once, as mappo; the replay of {config.algo} "
+        f"expects every copy in every batch",
+    )
+    _require(h.num_envs % nodes == 0, f"nodes {nodes} does not divide num_envs {h.num_envs}")
+    _require(
+        h.gram != "crossfit" or config.share % h.folds == 0,
+        f"folds {h.folds} does not divide the {config.share} copies of a node, which may be all that is left",
+    )
+
+
+def _validate_batch(h: Mappo, nodes: int) -> None:
     _require(
         h.rollout % h.chunk == 0,
         f"chunk {h.chunk} does not divide rollout {h.rollout}; the nearest that does is {_nearest_divisor(h)}",
@@ -172,6 +204,11 @@ def _validate_batch(h: Mappo) -> None:
     _require(
         chunks % h.minibatches == 0,
         f"minibatches {h.minibatches} does not divide the {chunks} chunks of a batch (num_envs × rollout / chunk)",
+    )
+    _require(
+        chunks // nodes % h.minibatches == 0,
+        f"minibatches {h.minibatches} does not divide the {chunks // nodes} chunks of a node, which may be all that is "
+        f"left",
     )
 
 
