@@ -99,7 +99,8 @@ class Guest:
         assert isinstance(host, Host)
         algorithm = algos.make(config, host.spec)
         self.player = Player(config, host, algorithm, number, log)
-        self.state = algorithm.init(jax.random.key(0))
+        shapes = jax.eval_shape(algorithm.init, jax.random.key(0))
+        self.state = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)  # what acting needs comes with orders
 
     def play(self, order: Order) -> Share:
         state = self.state._replace(**order.policy)

@@ -30,6 +30,8 @@ def resolved(config: Config) -> Config:
     simulated = is_simulated(config.env)
     if simulated and config.parallel == "vmap":
         raise GraspError(f"the simulators of {config.env!r} are processes and cannot be mapped; leave --parallel out")
+    if config.nodes > 1 and not simulated:
+        raise GraspError(f"{config.env!r} is played where it is learned, on one machine; leave --nodes out")
     if config.parallel != "auto":
         return config
     return replace(config, parallel="processes" if simulated or jax.default_backend() == "cpu" else "vmap")
@@ -52,6 +54,9 @@ class Pool:
         self.messages: queue.Queue[tuple[Worker, dict[str, Any] | None]] = queue.Queue()
 
     def check(self, plans: Sequence[Plan]) -> list[str]:
+        most = max(plan.config.nodes for plan in plans)
+        if most > 1:
+            raise GraspError(f"this machine alone cannot play on {most} nodes; add --on ray")
         total = sum(plan.seeds for plan in plans)
         return [
             words for plan in plans if (words := check_replay(plan.config, plan.seeds, min(total, len(self.cores))))
