@@ -5,7 +5,7 @@ a share. A share carries the version of the policy that played it, which is how 
 """
 
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +43,7 @@ class Share(NamedTuple):
     restarts: int
 
 
+@runtime_checkable
 class Others(Protocol):
     """The machines that play for a learner, beside its own."""
 
