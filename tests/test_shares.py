@@ -81,11 +81,12 @@ def test_actions_follow_from_a_share_s_number_and_from_nothing_else(host, opened
 
 
 def test_a_guest_plays_an_order_as_the_learner_would(host, opened):
-    config, algorithm, state = made(host)
+    config, algorithm, _ = made(host)
     guest, player = opened(Guest(config, 1, None)), opened(Player(config, host, algorithm, 1))
     simulated = programs.Simulated(config, host, algorithm)
-    run = programs.RunState(*programs.one((state, ())), KEY[None], jnp.array([5]))
     for iteration, fresh in ((5, True), (6, False)):
+        state = algorithm.init(jax.random.key(iteration))  # learned meanwhile
+        run = programs.RunState(*programs.one((state, ())), KEY[None], jnp.array([5]))
         order = simulated.order(run, iteration, fresh)
         assert (order.iteration, order.version, order.fresh) == (iteration, 5, fresh)
         key = jax.random.split(jax.random.fold_in(KEY, iteration))[0]

@@ -3,9 +3,13 @@
 import contextlib
 import io
 import os
+import signal
 import time
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from processes import lines_of, start, wait_for
 from rich.console import Console
@@ -16,6 +20,10 @@ pytest.importorskip("mpe2", reason="mpe2 is not installed: pip install 'grasp-ma
 from ray.cluster_utils import Cluster  # noqa: E402
 
 import grasp  # noqa: E402
+from grasp import algos, programs, recovery, runs  # noqa: E402
+from grasp.envs import base as envs  # noqa: E402
+from grasp.launch import collectors  # noqa: E402
+from grasp.shares import Order, Player  # noqa: E402
 from grasp.types import GraspError  # noqa: E402
 
 pytestmark = [
@@ -73,12 +81,20 @@ def processes() -> list[Path]:
     return [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
+def said_by(entry: Path) -> bytes:
+    """A process's words, as long as it lives."""
+    try:
+        return (entry / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def simulators(run: Path) -> set[Path]:
     """The logs that a run's simulators hold open."""
     found = set()
     for entry in processes():
         with contextlib.suppress(OSError):
-            if b"serve.py" in (entry / "cmdline").read_bytes():
+            if b"serve.py" in said_by(entry):
                 log = Path(os.readlink(entry / "fd" / "2"))
                 found |= {log} if run in log.parents else set()
     return found
@@ -86,10 +102,9 @@ def simulators(run: Path) -> set[Path]:
 
 def learner_of(run: Path) -> int:
     for entry in processes():
-        with contextlib.suppress(OSError):
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-            if b"grasp.launch.worker" in words and str(run).encode() in words:
-                return int(entry.name)
+        words = said_by(entry).split(b"\0")
+        if b"grasp.launch.worker" in words and str(run).encode() in words:
+            return int(entry.name)
     raise AssertionError("nobody learns")
 
 
@@ -141,20 +156,72 @@ def test_more_nodes_than_there_are_is_refused(cluster, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_node_killed_in_the_middle_shrinks_the_batch_and_the_run_goes_on(cluster, straight, tmp_path):
+@pytest.fixture
+def everyone(cluster):
+    """All three nodes, whatever befell them before."""
+    while len(cluster.worker_nodes) < 3:
+        cluster.add_node(num_cpus=1, **SMALL)
+
+
+def sent(stored: runs.Run, iteration: int) -> tuple[Order, list[Player]]:
+    """An order of a learner that has just begun, and players here who can do what it asks of others."""
+    host = envs.make(ENV)
+    algorithm = algos.make(stored.config, host.spec)
+    run = programs.begin_seed(stored.config, host, algorithm, 0)
+    order = programs.Simulated(stored.config, host, algorithm).order(programs.one(run), iteration, True)
+    return order, [Player(stored.config, host, algorithm, number) for number in (1, 2)]
+
+
+@pytest.mark.usefixtures("everyone")
+def test_nodes_play_what_this_process_would_and_one_that_hangs_is_given_up(cluster, straight, monkeypatch):
+    stored, notices = runs.find(straight), []
+    others = collectors.Collectors(stored, 0, cluster.address, "", notices.append)
+    order, players = sent(stored, 0)
+    state = algos.make(stored.config, players[0].host.spec).init(recovery.seed_keys(0).init)
+    stopped = 0
+    try:
+        others.ask(order)
+        found = others.take(0)
+        key = jax.random.wrap_key_data(jnp.asarray(order.key))
+        for share, player in zip(found, players, strict=True):
+            expected = player.play(0, state, key, True)
+            np.testing.assert_array_equal(share.trajectory.action, expected.trajectory.action)
+            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), share, expected)
+        assert (found[0].trajectory.observation.obs != found[1].trajectory.observation.obs).any()
+        monkeypatch.setattr(collectors, "START_SECONDS", 3.0)
+        actors = [int(entry.name) for entry in processes() if b"ray::Collector" in said_by(entry)]
+        stopped = next(pid for pid in actors if any(is_below(pid, node) for node in cluster.worker_nodes))
+        os.kill(stopped, signal.SIGSTOP)
+        others.ask(sent(stored, 1)[0])
+        assert len(others.take(1)) == 1
+        assert others.missing() == 1
+        assert len(notices) == 1
+        assert "no longer plays (did not play within" in notices[0]["text"]
+        assert notices[0]["text"].endswith("training goes on with 2 of 3 nodes")
+    finally:
+        if stopped:
+            os.kill(stopped, signal.SIGCONT)
+        others.close()
+        for player in players:
+            player.close()
+
+
+@pytest.mark.usefixtures("everyone")
+@pytest.mark.parametrize("is_learners", [False, True], ids=["another", "the learner's"])
+def test_a_node_killed_in_the_middle_shrinks_the_batch_and_the_run_goes_on(cluster, straight, tmp_path, is_learners):
     run = tmp_path / "run"
     process = begun(cluster, run)
-    wait_for(lambda: len(iterations(run)) >= 3, process)
+    wait_for(lambda: len(iterations(run)) >= 7, process)
     learner = learner_of(run)
-    node = next(node for node in cluster.worker_nodes if not is_below(learner, node))
+    node = next(node for node in cluster.worker_nodes if is_below(learner, node) == is_learners)
     cluster.remove_node(node, allow_graceful=False)
     said = ended(process)
-    assert said.count("no longer plays") == 1
-    assert "training goes on with 2 of 3 nodes" in said
+    assert said.count("no longer plays") == (not is_learners)
+    assert said.count("training goes on with 2 of 3 nodes") == 1
     lines, before = iterations(run), iterations(straight)
     assert [line["env_steps"] for line in lines] == [line["env_steps"] for line in before], "not one is missing"
     after = next(place for place, line in enumerate(lines) if line["lost_nodes"])
-    assert 3 <= after < 18
+    assert after == 6 if is_learners else 7 <= after < 18  # the learner goes on from the evaluation after the sixth
     assert lines[:after] == before[:after], "nothing that was learned is lost"
     for line in lines[after:]:
         assert (line["nodes"], line["lost_nodes"], line["played_steps"]) == (2, 1, STEPS * 2 // 3)

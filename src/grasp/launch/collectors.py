@@ -51,7 +51,9 @@ class Collectors:
             chosen = sorted(others, key=lambda node: node["NodeID"])[: self.planned]
             self.members = [self.call(number, node) for number, node in enumerate(chosen, 1)]
             if self.missing():
-                self.say(f"the cluster has {len(others)} nodes beside the learner's")
+                self.say(
+                    f"the cluster has {len(others)} of the {self.planned} nodes that are to play for the learner's"
+                )
         return self.members
 
     def call(self, number: int, node: dict[str, Any]) -> Member:
