@@ -83,13 +83,13 @@ def test_both_collectors_give_the_same_trajectory(opened, groups):
     arena = rollout.open_arena(env, algorithm, 4, key)
     for _ in range(2):  # the second begins in mid-episode
         arena, expected, _ = rollout.collect(env, algorithm, state, arena, key, 12)
-        found, metrics = hosted.collect(stage, state, key, 12)
+        found, outcome, restarts = hosted.collect(stage, state, key, 12)
         assert int(expected.truncated.sum()) + int(expected.terminated.sum()) > 4
         for name in expected._fields:
             a, b = getattr(found, name), getattr(expected, name)
             jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-6), a, b)
-        assert int(metrics["episodes"]) == int((expected.terminated | expected.truncated).sum())
-        assert int(metrics["restarts"]) == 0
+        assert int(outcome.ended.sum()) == int((expected.terminated | expected.truncated).sum())
+        assert restarts == 0
 
 
 @pytest.mark.parametrize("fault", ["crash", "hang", "raise", "nan", "shape", "mask", "reward", "both"])
@@ -99,9 +99,9 @@ def test_a_failed_worker_is_replaced_and_its_episodes_are_never_in_the_batch(ope
     pool = opened(fault=fault, at=8, once=str(tmp_path / "once"), deadline=deadline)
     stage = hosted.Stage(pool, algorithm)
     stage.begin(lambda copy: 0)
-    found, metrics = hosted.collect(stage, state, jax.random.key(0), 12)
+    found, _, restarts = hosted.collect(stage, state, jax.random.key(0), 12)
     assert (tmp_path / "once").exists()
-    assert int(metrics["restarts"]) == 1
+    assert restarts == 1
     expected = hosted.Stage(opened(), algorithm)
     expected.begin(lambda copy: 0)
     # every episode of the toy is the same under a greedy policy, so a batch without broken episodes is known

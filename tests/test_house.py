@@ -13,7 +13,7 @@ import grasp
 ROOT = Path(grasp.__file__).parent
 LAYERS = [
     {"version", "types", "hyper", "simulators", "suites"},
-    {"presets", "devices"},
+    {"presets", "rules", "devices"},
     {
         "consensus",
         "returns",
@@ -34,6 +34,7 @@ LAYERS = [
     {"perception"},
     {"algos", "rollout", "evaluation", "film", "runs", "segments"},
     {"recovery", "records", "progress", "hosted"},
+    {"shares"},
     {"programs", "inspection", "protocol", "condensing", "status"},
     {"training"},
     {"launch", "comparison", "plots", "report", "tensorboard", "doctor"},

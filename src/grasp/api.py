@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from rich.console import Console
 
-from grasp import algos, comparison, film, hosted, html, programs, records, recovery, runs, tables
+from grasp import algos, comparison, film, hosted, html, records, recovery, runs, shares, tables
 from grasp.config import LARGEST, Config, configure
 from grasp.envs import base as envs
 from grasp.envs.host import Pool
@@ -120,9 +120,9 @@ def scorer_of(
     """(state, key) -> scores. A simulator's workers are `held` until all is scored."""
     if isinstance(env, Env):
         return jax.jit(lambda state, key: score(env, algorithm, state, key, episodes))
-    simulated = programs.Simulated(config, env, algorithm, None)
-    held.callback(simulated.close)
-    return lambda state, key: hosted.evaluate(simulated.opened(), state, key, episodes)
+    player = shares.Player(config, env, algorithm)
+    held.callback(player.close)
+    return lambda state, key: hosted.evaluate(player.opened(), state, key, episodes)
 
 
 def afterwards(seed: int) -> Key:

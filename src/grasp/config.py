@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args, get_origin
 
-from grasp import presets
-from grasp.hyper import ALGORITHMS, ANY, COUNT, NOT_NEGATIVE, POSITIVE, Hyper, Ma2e, Mappo, Qmix, option
+from grasp import presets, rules
+from grasp.hyper import ALGORITHMS, ANY, COUNT, NOT_NEGATIVE, POSITIVE, Hyper, Ma2e, Mappo, option
+from grasp.rules import require
 from grasp.types import GraspError
 
 FORMAT = 1
@@ -37,10 +38,20 @@ class Config:
     workers: int = option(0, "processes that step a simulator; 0: one a core", NOT_NEGATIVE)
     deadline: float = option(60.0, "seconds within which a simulator must answer, or its worker is replaced", POSITIVE)
     restarts: int = option(10, "workers replaced in one iteration before the run stops", NOT_NEGATIVE)
+    nodes: int = option(1, "machines whose simulators play for one learner; more than one needs --on ray", COUNT)
+    staleness: int = option(
+        0, "updates by which the policy that played may be behind the one that learns; 0: nobody plays meanwhile",
+        NOT_NEGATIVE,
+    )  # fmt: skip
 
     @property
     def steps_per_iteration(self) -> int:
         return self.hyper.num_envs * self.hyper.rollout
+
+    @property
+    def share(self) -> int:
+        """Copies of one node."""
+        return self.hyper.num_envs // self.nodes
 
     @property
     def iterations(self) -> int:
@@ -144,37 +155,47 @@ def validate(config: Config) -> None:
         for f in fields(owner):
             holds, words = f.metadata.get("bound", ANY)
             value = getattr(owner, f.name)
-            _require(holds(value), f"{f.name} must {words}, not {value}")
-    _require(config.seed + config.seeds <= LARGEST, f"seed {config.seed} and {config.seeds} seeds exceed {LARGEST:,}")
-    _validate_decay(h, config.steps)
-    _validate_consensus(h)
+            require(holds(value), f"{f.name} must {words}, not {value}")
+    require(config.seed + config.seeds <= LARGEST, f"seed {config.seed} and {config.seeds} seeds exceed {LARGEST:,}")
+    rules.check_decay(h, config.steps)
+    rules.check_consensus(h)
     if config.devices > 1:
         _validate_devices(config)
+    _validate_nodes(config)
     if isinstance(h, Mappo):
-        _validate_batch(h)
+        rules.check_batch(h, config.nodes)
     else:
-        _validate_replay(h)
+        rules.check_replay(h)
     if isinstance(h, Ma2e):
-        _require(
+        require(
             not h.pretraining_counts or h.pretrain < config.steps,
             f"pretrain {h.pretrain} leaves nothing of the {config.steps} steps to learn in; give a smaller pretrain",
         )
-    _require(
+    require(
         config.steps >= config.steps_per_iteration,
         f"steps {config.steps} does not reach one iteration of num_envs × rollout = {config.steps_per_iteration}; "
         f"give at least that many steps, or a smaller num_envs or rollout",
     )
 
 
-def _validate_batch(h: Mappo) -> None:
-    _require(
-        h.rollout % h.chunk == 0,
-        f"chunk {h.chunk} does not divide rollout {h.rollout}; the nearest that does is {_nearest_divisor(h)}",
+def _validate_nodes(config: Config) -> None:
+    h, nodes = config.hyper, config.nodes
+    require(
+        nodes > 1 or config.staleness == 0,
+        f"staleness {config.staleness} is for nodes that play while another learns; give --nodes 2 or more, or leave "
+        f"it out",
     )
-    chunks = h.num_envs * h.rollout // h.chunk
-    _require(
-        chunks % h.minibatches == 0,
-        f"minibatches {h.minibatches} does not divide the {chunks} chunks of a batch (num_envs × rollout / chunk)",
+    if nodes == 1:
+        return
+    require(
+        isinstance(h, Mappo),
+        f"nodes {nodes} needs an algorithm that learns from each batch once, as mappo; the replay of {config.algo} "
+        f"expects every copy in every batch",
+    )
+    require(h.num_envs % nodes == 0, f"nodes {nodes} does not divide num_envs {h.num_envs}")
+    require(
+        h.gram != "crossfit" or config.share % h.folds == 0,
+        f"folds {h.folds} does not divide the {config.share} copies of a node, which may be all that is left",
     )
 
 
@@ -184,71 +205,23 @@ def _validate_devices(config: Config) -> None:
     if not isinstance(h, Mappo):
         raise GraspError(f"the replay of {config.algo} is on one device; train it with --devices 1")
     nearest = max(round(h.num_envs / number), 1) * number
-    _require(
+    require(
         h.num_envs % number == 0,
         f"num_envs {h.num_envs} cannot be shared out to {number} devices; the nearest that can is {nearest}",
     )
     chunks = h.num_envs * h.rollout // h.chunk
-    _require(
+    require(
         h.minibatches == 1 or chunks % (h.minibatches * number) == 0,
         f"the {chunks} chunks of a batch cannot be shared out to {h.minibatches} minibatches × {number} devices; "
         f"use minibatches 1",
     )
-    _require(
+    require(
         h.gram in ("batch", "representation") or h.operator == "none",
         f"gram {h.gram} is for one device; use gram batch, or --devices 1",
     )
-    _require(
+    require(
         config.parallel != "vmap", "seeds over many devices are a process each; leave --parallel out, or use processes"
     )
-
-
-def _validate_decay(h: Hyper, steps: int) -> None:
-    _require(
-        h.decay == 0 or h.decay >= steps,
-        f"decay {h.decay} ends before steps {steps} and nothing would be learned after it; train with a decay of at "
-        f"least {steps}",
-    )
-
-
-def _validate_consensus(h: Hyper) -> None:
-    """What only means something beside something else."""
-    chosen = {"gram": h.gram, "control": h.control} | ({"trust": h.trust} if isinstance(h, Mappo) else {})
-    for name in [n for n, value in chosen.items() if value not in ("batch", "none", "clip", "kl_stop")]:
-        _require(h.operator != "none", f"{name} {chosen[name]} needs a consensus; add operator min_norm")
-    parted = h.num_envs if isinstance(h, Mappo) else h.batch
-    _require(
-        h.gram != "crossfit" or parted % h.folds == 0,
-        f"folds {h.folds} does not divide {'num_envs' if isinstance(h, Mappo) else 'batch'} {parted}",
-    )
-    if isinstance(h, Mappo):
-        _require(
-            h.gram != "crossfit" or h.refresh != "minibatch",
-            "gram crossfit folds whole environments, which refresh minibatch tears apart; use refresh epoch",
-        )
-        _require(
-            h.gram != "representation" or (h.sharing, h.scope) == ("hybrid", "heads"),
-            "gram representation compares heads over common features; use sharing hybrid and scope heads",
-        )
-        _require(h.gram != "inputs" or h.sharing == "shared", "gram inputs is for one shared actor; use sharing shared")
-
-
-def _validate_replay(h: Qmix) -> None:
-    least = max(h.batch, h.num_envs * h.rollout)
-    _require(
-        h.buffer >= least,
-        f"buffer {h.buffer} is too small for batch {h.batch} and num_envs × rollout = {h.num_envs * h.rollout}; "
-        f"give at least {least}",
-    )
-
-
-def _nearest_divisor(h: Mappo) -> int:
-    return min((d for d in range(1, h.rollout + 1) if h.rollout % d == 0), key=lambda d: abs(d - h.chunk))
-
-
-def _require(condition: bool, sentence: str) -> None:
-    if not condition:
-        raise GraspError(sentence)
 
 
 def to_json(config: Config) -> str:

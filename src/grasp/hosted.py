@@ -9,15 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from grasp.envs.host import Copies, Pool
 from grasp.evaluation import Scores
 from grasp.film import Episode, not_drawn, thought_of
-from grasp.rollout import Outcome, cleared, finished, where
-from grasp.types import Algorithm, Decision, Key, Metrics, Observation, PyTree, Trajectory
+from grasp.rollout import Outcome, cleared, where
+from grasp.types import Algorithm, Decision, Key, Observation, PyTree, Trajectory
 
 GROUPS = 2
 """One is stepped while the policy acts in the other."""
@@ -178,8 +177,9 @@ def write(rows: PyTree, at: tuple[Copies, Copies], values: PyTree) -> None:
     jax.tree.map(lambda row, value: row.__setitem__(at, value), rows, values)
 
 
-def collect(stage: Stage, state: PyTree, key: Key, num_steps: int) -> tuple[Trajectory, Metrics]:
-    """T steps of the current policy in every copy (Alg. 1 l. 6)."""
+def collect(stage: Stage, state: PyTree, key: Key, num_steps: int) -> tuple[Trajectory, Outcome, int]:
+    """T steps of the current policy in every copy (Alg. 1 l. 6), the episodes that ended, and how many workers were
+    replaced."""
     stage.pool.restarts = 0
     columns = Columns(stage, num_steps)
     tick = 0
@@ -191,9 +191,8 @@ def collect(stage: Stage, state: PyTree, key: Key, num_steps: int) -> tuple[Traj
             columns.rewind(stage.renew(place, np.union1d(ended, lost)))
             columns.act(place, state, jax.random.fold_in(key, tick * len(stage.groups) + place))
         tick += 1
-    metrics = finished(jax.tree.map(jnp.asarray, columns.outcome), stage.pool.host.spec.has_wins)
     told, stage.pool.unreported = stage.pool.unreported, 0  # those of an evaluation before this, too
-    return columns.trajectory(), metrics | {"restarts": jnp.asarray(told)}
+    return columns.trajectory(), columns.outcome, told
 
 
 def evaluate(stage: Stage, state: PyTree, key: Key, episodes: int, greedy: bool = True) -> Scores:
@@ -267,7 +266,8 @@ def generator(key: Key) -> np.random.Generator:
     return np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
 
 
-def episode_seeds(key: Key, num_envs: int) -> Callable[[int], int]:
-    """The seeds of one copy's episodes after another's, whichever copy asks first."""
-    streams = [generator(jax.random.fold_in(key, copy)) for copy in range(num_envs)]
+def episode_seeds(key: Key, num_envs: int, first: int = 0) -> Callable[[int], int]:
+    """The seeds of one copy's episodes after another's, whichever copy asks first. `first` is the number that the first
+    of them has among all copies of a run."""
+    streams = [generator(jax.random.fold_in(key, first + copy)) for copy in range(num_envs)]
     return lambda copy: int(streams[copy].integers(LARGEST_SEED))

@@ -7,17 +7,19 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array, Int, Shaped
 
 from grasp import algos, devices, hosted, rollout
 from grasp import replay as replays
-from grasp.config import LARGEST, Config
+from grasp import shares as shared
+from grasp.config import Config
 from grasp.envs import base as envs
-from grasp.envs.host import Pool, cores
 from grasp.evaluation import Scores, evaluate
-from grasp.recovery import seed_keys
-from grasp.types import Algorithm, Env, Host, Metrics, PyTree
+from grasp.recovery import acting, seed_keys
+from grasp.shares import Order, Others, Player, Share
+from grasp.types import Algorithm, Env, Host, Key, Metrics, PyTree
 
 
 class RunState(NamedTuple):
@@ -55,12 +57,13 @@ def over_seeds(function: Callable, num_seeds: int) -> Callable:
     return alone
 
 
-def build(config: Config, num_seeds: int, log: Path | None = None) -> Programs:
-    """Everything a group of seeds runs, not yet compiled. Simulators complain in `log`."""
+def build(config: Config, num_seeds: int, log: Path | None = None, others: Others | None = None) -> Programs:
+    """Everything a group of seeds runs, not yet compiled. Simulators complain in `log`; those of other machines are
+    with the `others`."""
     env = envs.make(config.env)
     algorithm = algos.make(config, env.spec)
     if isinstance(env, Host):
-        return on_host(config, env, algorithm, log)
+        return on_host(config, env, algorithm, log, others)
     return on_device(config, env, algorithm, num_seeds)
 
 
@@ -147,9 +150,9 @@ def outline(algorithm: Algorithm, run: RunState) -> RunState:
     return run._replace(state=run.state._replace(replay=replays.tail(run.state.replay)))
 
 
-def on_host(config: Config, host: Host, algorithm: Algorithm, log: Path | None) -> Programs:
+def on_host(config: Config, host: Host, algorithm: Algorithm, log: Path | None, others: Others | None) -> Programs:
     """Simulators in worker processes, of one seed."""
-    simulated = Simulated(config, host, algorithm, log)
+    simulated = Simulated(config, host, algorithm, log, others)
     return Programs(
         begin=lambda seeds: gather([begin_seed(config, host, algorithm, seed) for seed in seeds], algorithm),
         advance=simulated.advance,
@@ -166,34 +169,52 @@ class Simulated:
     """One seed's simulators. They play training's and evaluation's episodes in turns: an evaluation ends the running
     ones, so that a run that is resumed from a checkpoint of that moment goes on exactly as it would have."""
 
-    def __init__(self, config: Config, host: Host, algorithm: Algorithm, log: Path | None):
-        self.config, self.host, self.algorithm, self.log = config, host, algorithm, log
+    def __init__(
+        self, config: Config, host: Host, algorithm: Algorithm, log: Path | None = None, others: Others | None = None
+    ):
+        self.config, self.algorithm, self.others = config, algorithm, others
+        self.player = Player(config, host, algorithm, log=log)
         self.update = jax.jit(over_seeds(algorithm.update, 1), donate_argnums=0)
-        self.stage: hosted.Stage | None = None
         self.training = False
 
-    def opened(self) -> hosted.Stage:
-        if self.stage is None:
-            config = self.config
-            workers = config.workers or len(cores())
-            pool = Pool(self.host, config.hyper.num_envs, workers, config.deadline, config.restarts, self.log)
-            self.stage = hosted.Stage(pool, self.algorithm)
-        return self.stage
-
     def advance(self, run: RunState) -> tuple[RunState, Metrics]:
-        stage = self.opened()
-        collect_key, update_key = jax.random.split(jax.random.fold_in(run.key[0], run.iteration[0]))
-        if not self.training:
-            seeds_key = jax.random.fold_in(collect_key, LARGEST)
-            stage.begin(hosted.episode_seeds(seeds_key, self.config.hyper.num_envs))
-            self.training = True
-        trajectory, played = hosted.collect(stage, self.alone(run.state), collect_key, self.config.hyper.rollout)
+        iteration = int(run.iteration[0])
+        collect_key, update_key = keys_of(run, iteration)
+        fresh, self.training = not self.training, True
+        if self.others:
+            self.others.ask(self.order(run, iteration, fresh))
+        shares = [self.player.play(iteration, self.alone(run.state), collect_key, fresh)]
+        if self.others:
+            shares += self.gathered(run, iteration)
+        trajectory, outcome = shared.joined(shares)
+        played = shared.described(shares, outcome, self.player.host.spec.has_wins)
+        if self.others:
+            played |= shared.provenance(shares, iteration, self.others.missing())
         state, learned = self.update(run.state, one(trajectory), update_key[None])
         return RunState(state, (), run.key, run.iteration + 1), one(played) | learned
 
+    def gathered(self, run: RunState, iteration: int) -> list[Share]:
+        """What the others have played; where they may, they play on with the policy that is about to learn.
+
+        So much of the staleness is for playing ahead; with what is left of it a share may come late. Before an
+        evaluation, which begins new episodes, nobody is late or ahead.
+        """
+        assert self.others is not None
+        is_last = self.config.is_evaluation(iteration + 1)
+        shares = self.others.take(iteration - (0 if is_last else max(self.config.staleness - 1, 0)))
+        if self.config.staleness and not is_last:
+            self.others.ask(self.order(run, iteration + 1, False))
+        return shares
+
+    def order(self, run: RunState, iteration: int, fresh: bool) -> Order:
+        """What the others are to play for an iteration, with the policy as it is now."""
+        policy = jax.device_get(acting(self.algorithm, self.alone(run.state), judging=True))
+        bits = np.asarray(jax.random.key_data(keys_of(run, iteration)[0]))
+        return Order(iteration, int(run.iteration[0]), policy, bits, fresh)
+
     def score(self, state: PyTree, keys: Shaped[Array, " 1"], episodes: int) -> Scores:
         self.training = False
-        return one(hosted.evaluate(self.opened(), self.alone(state), keys[0], episodes))
+        return one(hosted.evaluate(self.player.opened(), self.alone(state), keys[0], episodes))
 
     def alone(self, state: PyTree) -> PyTree:
         """The state without its seed axis, to act with: without its replay too, which acting does not read and which
@@ -201,8 +222,15 @@ class Simulated:
         return jax.tree.map(lambda x: x[0], state._replace(replay=()) if self.algorithm.replays else state)
 
     def close(self) -> None:
-        if self.stage is not None:
-            self.stage.pool.close()
+        self.player.close()
+        if self.others:
+            self.others.close()
+
+
+def keys_of(run: RunState, iteration: int) -> tuple[Key, Key]:
+    """One seed's keys of playing and of learning in an iteration."""
+    collect_key, update_key = jax.random.split(jax.random.fold_in(run.key[0], iteration))
+    return collect_key, update_key
 
 
 def one(tree: PyTree) -> PyTree:

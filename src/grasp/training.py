@@ -22,6 +22,7 @@ from grasp.journal import Journal, plain
 from grasp.programs import Programs, RunState, begin_seed, build, gather, outline, stack
 from grasp.recovery import Reporter, acting, seed_keys
 from grasp.runs import Run, writing
+from grasp.shares import Others
 from grasp.types import Algorithm, GraspError
 
 CHECKPOINT_SECONDS = 60.0
@@ -47,16 +48,17 @@ def evaluation_keys(seeds: list[int], iteration: int) -> Shaped[Array, " S"]:
     return jnp.stack([jax.random.fold_in(seed_keys(seed).evaluation, iteration) for seed in seeds])
 
 
-def train(run: Run, seeds: list[int], report: Reporter, patience: float = 0.0) -> None:
+def train(run: Run, seeds: list[int], report: Reporter, patience: float = 0.0, others: Others | None = None) -> None:
     """Train these seeds together from where they stand to the end. They stop and resume as one.
 
-    `patience` is how many seconds to wait for another who claims them and may be lost.
+    `patience` is how many seconds to wait for another who claims them and may be lost; `others` are machines whose
+    simulators play for them.
     """
     with plain_faults(run), contextlib.ExitStack() as held:
         claims = [held.enter_context(writing(run, seed, patience)) for seed in seeds]
         if all(recovery.is_finished(run, seed) for seed in seeds):
             return  # by the one who was waited for
-        programs = build(run.config, len(seeds), run.folder(seeds[0]) / "simulators.log")
+        programs = build(run.config, len(seeds), run.folder(seeds[0]) / "simulators.log", others)
         held.callback(programs.close)
         algorithm = programs.algorithm
         like = jax.eval_shape(lambda: outline(algorithm, begin_seed(run.config, programs.env, algorithm, 0)))

@@ -139,9 +139,10 @@ def take(batch: Batch, chunks: Int[Array, " C"]) -> Batch:
     return Batch(steps, jax.tree.map(lambda m: m[tile], batch.start))
 
 
-def folded(batch: Batch, num_envs: int, folds: int) -> Batch:
-    """The whole batch as tiles of K folds, every environment in one of them: two leading axes on every leaf."""
-    chunks = jnp.arange(batch.steps.first.shape[1]).reshape(-1, num_envs)  # in the order of `cut`
+def folded(batch: Batch, pieces: int, folds: int) -> Batch:
+    """The whole batch as tiles of K folds, every environment, cut into so many pieces, in one of them: two leading axes
+    on every leaf."""
+    chunks = jnp.arange(batch.steps.first.shape[1]).reshape(pieces, -1)  # in the order of `cut`
     parts = [take(batch, chunks[:, fold::folds].reshape(-1)) for fold in range(folds)]
     return jax.tree.map(lambda *x: jnp.stack(x), *parts)
 

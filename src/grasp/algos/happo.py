@@ -92,7 +92,7 @@ def perceive(hyper: Happo, actor: Actor, batch: Batch, key: Key) -> Consensus | 
     if hyper.operator == "none":
         return None
     if hyper.gram == "crossfit":
-        folds = batches.folded(batch, hyper.num_envs, hyper.folds)
+        folds = batches.folded(batch, hyper.rollout // hyper.chunk, hyper.folds)
         return realign.solve(hyper, actor, ppo.fold_gradients(hyper, actor, Actor._fields, folds), key)
     whole = batches.whole(batch)
     share = ppo.agent_share(hyper, whole.steps.alive)

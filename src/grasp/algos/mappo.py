@@ -61,7 +61,7 @@ def learn(
     consensus_key, shuffle_key = jax.random.split(key)
     batch = prepare(hyper, state, trajectory)
     whole = batches.whole(batch)
-    basis = batches.folded(batch, hyper.num_envs, hyper.folds) if hyper.gram == "crossfit" else whole
+    basis = batches.folded(batch, hyper.rollout // hyper.chunk, hyper.folds) if hyper.gram == "crossfit" else whole
     schedule = onpolicy.shuffled(hyper, batch.steps.first.shape[1], shuffle_key)
 
     def step(carry: Carry, chunks_at: tuple[Array, Array]) -> tuple[Carry, Metrics]:

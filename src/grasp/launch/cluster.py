@@ -85,13 +85,18 @@ class Cluster:
         self.ray = ray
         # run as a script, whose functions ray sends whole: a node without grasp must be able to say so
         self.functions = runpy.run_path(remote.__file__)
-        found = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
-        self.nodes: list[dict[str, Any]] = found
+        self.nodes = playing(ray)
 
     def check(self, plans: Sequence[Plan]) -> list[str]:
         """Whether every node that is there now sees the storage and can play; those that come later are trusted."""
         if not self.nodes:
             raise GraspError("the Ray cluster has no node with a CPU; add one with: ray start --address=HOST:PORT")
+        most = max(plan.config.nodes for plan in plans)
+        if most > len(self.nodes):
+            raise GraspError(
+                f"the Ray cluster has {len(self.nodes)} nodes with a CPU, and --nodes is {most}; add one with: "
+                f"ray start --address=HOST:PORT, or give fewer --nodes"
+            )
         words = list(filter(None, (self.check_memory(plan) for plan in plans)))
         folders = dict.fromkeys(existing(plan.path) for plan in plans)
         for folder in folders:
@@ -124,9 +129,8 @@ class Cluster:
             asked = {self.on_node(node["NodeID"]).remote(there): node for node in self.nodes}
             self.ray.wait(list(asked), num_returns=len(asked), timeout=2 * remote.SECONDS)
             for answer, node in asked.items():
-                name = f"node {node['NodeManagerHostname']} ({node['NodeID'][:8]})"
                 if problem := self.answer_of(answer):
-                    raise GraspError(f"{name} {problem}")
+                    raise GraspError(f"{name_of(node)} {problem}")
         finally:
             token.unlink(missing_ok=True)
 
@@ -145,6 +149,13 @@ class Cluster:
             return f"cannot be asked ({first_line(error)})"
 
     def train(self, tasks: Sequence[Task], report: Report) -> list[Failure]:
+        failures = self.train_at_once([task for task in tasks if task.run.config.nodes == 1], report)
+        for task in tasks:
+            if task.run.config.nodes > 1:  # alone: two learners would wait for each other's nodes
+                failures += self.train_at_once([task], report)
+        return failures
+
+    def train_at_once(self, tasks: Sequence[Task], report: Report) -> list[Failure]:
         followers, failures = Followers(list(tasks)), []
         asked = {config: self.request(config) for config in {task.run.config for task in tasks}}
         waiting = {self.begin(task, *asked[task.run.config]): task for task in tasks}
@@ -186,6 +197,15 @@ class Cluster:
         for notice in said["notices"]:
             report(task, notice)
         return [Failure(task, complaint(task, said["code"], said["last"]))] if said["code"] else []
+
+
+def playing(ray: Any) -> list[dict[str, Any]]:
+    """The nodes that can train or play something."""
+    return [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
+
+
+def name_of(node: dict[str, Any]) -> str:
+    return f"node {node['NodeManagerHostname']} ({node['NodeID'][:8]})"
 
 
 def memory_of(num_bytes: int) -> int:

@@ -33,6 +33,8 @@ def resolved(config: Config) -> Config:
         raise GraspError(f"the simulators of {config.env!r} are processes and cannot be mapped; leave --parallel out")
     if simulated and config.devices > 1:
         raise GraspError(f"the simulators of {config.env!r} run on no device; train there with --devices 1")
+    if config.nodes > 1 and not simulated:
+        raise GraspError(f"{config.env!r} is played where it is learned, on one machine; leave --nodes out")
     if config.parallel != "auto":
         return config
     alone = simulated or config.devices > 1
@@ -62,6 +64,9 @@ class Pool:
         self.messages: queue.Queue[tuple[Worker, dict[str, Any] | None]] = queue.Queue()
 
     def check(self, plans: Sequence[Plan]) -> list[str]:
+        most = max(plan.config.nodes for plan in plans)
+        if most > 1:
+            raise GraspError(f"this machine alone cannot play on {most} nodes; add --on ray")
         total = sum(plan.seeds for plan in plans)
         return [
             words for plan in plans if (words := check_replay(plan.config, plan.seeds, min(total, len(self.cores))))

@@ -3,6 +3,7 @@ itself, with jax, runs in a process that they start, with the node's own interpr
 """
 
 import hashlib
+import importlib
 import json
 import os
 import platform
@@ -36,7 +37,7 @@ def work(there: dict[str, Any]) -> dict[str, Any]:
         time.sleep(1.0)
     log, notices, pipe = Path(there["log"]), [], subprocess.PIPE
     log.parent.mkdir(exist_ok=True)
-    command = [sys.executable, "-P", "-m", "grasp.launch.worker", *there["words"]]
+    command = [sys.executable, "-P", "-m", "grasp.launch.worker", *there["words"], *whereabouts()]
     with log.open("w") as errors:
         # its standard input ends with this process, and the worker with it
         process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True, **environment(there))
@@ -48,6 +49,12 @@ def work(there: dict[str, Any]) -> dict[str, Any]:
     if code == 0:
         log.unlink(missing_ok=True)
     return {"code": code, "last": "".join(last), "notices": [json.loads(line) for line in notices]}
+
+
+def whereabouts() -> list[str]:
+    """The cluster's address and this node, for a learner whose simulators are on other nodes too."""
+    context = importlib.import_module("ray").get_runtime_context()
+    return [context.gcs_address, context.get_node_id()]
 
 
 def examine(there: dict[str, Any]) -> str:

@@ -1,5 +1,5 @@
-"""A task in a process of its own: `python -m grasp.launch.worker RUN SEEDS CORES DEVICES [PATIENCE]`, started by
-`grasp.launch.local`, or on a cluster's node by `grasp.launch.remote`.
+"""A task in a process of its own: `python -m grasp.launch.worker RUN SEEDS CORES DEVICES [PATIENCE ADDRESS NODE]`,
+started by `grasp.launch.local`, or on a cluster's node by `grasp.launch.remote`.
 
 Messages for the parent go to standard output, one JSON object a line; faults to standard error.
 """
@@ -76,7 +76,13 @@ def main() -> int:
 
     cache.enable()
     try:
-        train(runs.find(path), seeds, report, patience)
+        run, others = runs.find(path), None
+        if run.config.nodes > 1:
+            from grasp.launch.collectors import Collectors
+
+            address, here = sys.argv[6:8]
+            others = Collectors(run, seeds[0], address, here, report)
+        train(run, seeds, report, patience, others)
     except GraspError as mistake:
         print(f"grasp: {mistake}", file=sys.stderr)
         return 2
