@@ -21,7 +21,7 @@ from grasp.launch.tasks import Crew, Task, tasks_of
 
 ENV = "matrix/climbing"
 STEPS = 40_000
-"""Of one run: about ten seconds on a quiet core, of which half are its start."""
+"""Of one run: long enough that starting and compiling are not all of it."""
 
 
 def run(smoke: bool) -> Iterator[Line]:
