@@ -184,9 +184,10 @@ def test_folds_part_the_environments_and_their_mean_is_the_gradient():
     marked = batch._replace(
         steps=batch.steps._replace(value=batches.cut(jnp.tile(jnp.arange(6.0), (10, 1)), hyper.chunk))
     )
-    envs = [set(np.unique(np.asarray(x)).tolist()) for x in batches.folded(marked, 6, 3).steps.value]
+    pieces = 10 // hyper.chunk
+    envs = [set(np.unique(np.asarray(x)).tolist()) for x in batches.folded(marked, pieces, 3).steps.value]
     assert sorted(map(sorted, envs)) == [[0, 3], [1, 4], [2, 5]]
-    folds = ppo.fold_gradients(hyper, state.actor, ("head",), batches.folded(batch, 6, 3))
+    folds = ppo.fold_gradients(hyper, state.actor, ("head",), batches.folded(batch, pieces, 3))
     tiles = tiles_of(hyper, state, trajectory)
     whole = ppo.agent_gradients(hyper, state.actor, ("head",), tiles, ppo.agent_share(hyper, tiles.steps.alive))
     assert (
@@ -350,7 +351,9 @@ def test_happo_folds_its_consensus():
     batch = happo.prepare(hyper, state, trajectory)
     found = happo.perceive(hyper, state.actor, batch, jax.random.key(3))
     assert found is not None
-    folds = ppo.fold_gradients(hyper, state.actor, Actor._fields, batches.folded(batch, 4, 2))
+    folds = ppo.fold_gradients(
+        hyper, state.actor, Actor._fields, batches.folded(batch, batch.steps.first.shape[1] // 4, 2)
+    )
     expected = realign.solve(hyper, state.actor, folds, jax.random.key(3))
     assert distance(found.u, expected.u) == 0
     assert float(found.diagnostics["noise_ratio"]) > 1
