@@ -161,6 +161,7 @@ def everyone(cluster):
     """All three nodes, whatever befell them before."""
     while len(cluster.worker_nodes) < 3:
         cluster.add_node(num_cpus=1, **SMALL)
+    cluster.wait_for_nodes(120)  # and until the cluster knows who is dead
 
 
 def sent(stored: runs.Run, iteration: int) -> tuple[Order, list[Player]]:

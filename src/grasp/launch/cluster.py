@@ -128,9 +128,11 @@ class Cluster:
         try:
             asked = {self.on_node(node["NodeID"]).remote(there): node for node in self.nodes}
             self.ray.wait(list(asked), num_returns=len(asked), timeout=2 * remote.SECONDS)
-            for answer, node in asked.items():
-                if problem := self.answer_of(answer):
-                    raise GraspError(f"{name_of(node)} {problem}")
+            problems = {node["NodeID"]: (name_of(node), self.answer_of(answer)) for answer, node in asked.items()}
+            self.nodes = playing(self.ray)  # without those that were lost meanwhile
+            for name, problem in (problems[node["NodeID"]] for node in self.nodes if node["NodeID"] in problems):
+                if problem:
+                    raise GraspError(f"{name} {problem}")
         finally:
             token.unlink(missing_ok=True)
 
