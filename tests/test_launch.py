@@ -79,8 +79,11 @@ def test_the_seeds_of_several_runs_fill_all_cores(tmp_path):
     work = [task for run in all_runs for task in tasks_of(run)]
     told = []
     pool = Stubs([5, 7])
-    assert pool.train(work, lambda task, message: told.append((task, message["text"]))) == []
+    assert pool.train(work, lambda task, message: told.append((task, message["kind"]))) == []
     assert at_once(pool) == 2
+    assert told[:2] == [(work[0], "began"), (work[1], "began")], "the third waits for a core"
+    for task in work:
+        assert [kind for one, kind in told if one is task] == ["began", "notice"]
     assert [name for _, name, _ in pool.began] == ["0.2_0", "0.21_0", "0.21_0", "0.21_0", "0.22_0"]
     assert {place for *_, place in pool.began} == {"5", "7"}
     assert {task for task, _ in told} == set(work)
@@ -216,13 +219,14 @@ def test_a_journal_is_followed_as_it_grows_and_as_it_is_cut_back(tmp_path):
 
 def test_the_table_shows_what_trains_and_counts_the_rest(tmp_path):
     config = configure("mappo", "matrix/climbing", TINY | {"seeds": 2})
-    rows = {Path(name): Row(f"[{name}] mappo", config) for name in "abc"}
+    rows = {Path(name): Row(f"[{name}] mappo", config) for name in "abce"}
     rows[Path("d")] = Row("[d] mappo", config, before=1)
     said = io.StringIO()
     line = {"kind": "iteration", "env_steps": 80, "seed": 0, "wall": {"took": 0.5}}
     last = {"kind": "absolute", "env_steps": 160, "return_mean": 3.0, "wall": {"took": 0.5}}
     with Status(rows, Console(file=said, width=120)) as status:
         status(Path("a"), line)
+        status(Path("c"), {"kind": "began", "seed": 0})
         status(Path("b"), last | {"seed": 0})
         status(Path("b"), last | {"seed": 1})
         status(Path("d"), last | {"seed": 1})
@@ -232,10 +236,11 @@ def test_the_table_shows_what_trains_and_counts_the_rest(tmp_path):
     assert "[a] mappo, seed 0   50%  160 steps/s" in shown
     assert "[b] mappo, seed 1  100%  greedy 3.0" in shown
     assert "[a] mappo, seed 0: mind [the] gap" in shown
-    assert "2 of 4 runs finished, 1 not begun" in shown
-    assert [cell.strip() for cell in shown.splitlines()[-3].strip("│").split("│")] == [
-        "[a] mappo", "0/2", "25%", "160 steps/s", "",
-    ]  # fmt: skip
+    assert "2 of 5 runs finished, 1 not begun" in shown
+    assert [[cell.strip() for cell in row.strip("│").split("│")] for row in shown.splitlines()[-4:-2]] == [
+        ["[a] mappo", "0/2", "25%", "160 steps/s", ""],
+        ["[c] mappo", "0/2", "0%", "compiling", ""],
+    ]
 
 
 @pytest.mark.parametrize(

@@ -61,10 +61,28 @@ def test_a_terminal_shows_a_bar_for_every_seed_with_trends_of_return_and_conflic
     assert "conflict █▇▅▄▂▁ 40%" in last[1]
 
 
+def last_words(seed: int, text: str) -> str:
+    return [one for one in text.split("\n") if f"seed {seed} " in one][-1]
+
+
 def test_a_compile_is_visibly_a_compile(tmp_path):
-    text = shown(True, tmp_path=tmp_path)
-    assert text.count("compiling") >= 2, "for each seed"
+    text = shown(True, {"kind": "began", "seed": 0}, tmp_path=tmp_path)
+    assert "compiling" in last_words(0, text)
+    assert "waiting" in last_words(1, text), "no core is free for it yet"
     assert "compiling" in shown(False, tmp_path=tmp_path)
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_after_the_first_evaluation_the_training_compiles(is_terminal, tmp_path):
+    first = line(0, 0, kind="evaluation", return_mean=7.5, train_return=None, conflict_rate=None)
+    assert "compiling  greedy 7.5" in last_words(0, shown(is_terminal, first, tmp_path=tmp_path))
+    begun = [first, line(0, 1000), line(0, 1000, kind="evaluation", return_mean=8.5)]
+    assert "compiling" not in last_words(0, shown(True, *begun, tmp_path=tmp_path))
+
+
+def test_the_first_iteration_tells_no_rate_for_it_was_compiled_in_that_time(tmp_path):
+    assert "steps/s" not in shown(True, line(0, 1000), tmp_path=tmp_path)
+    assert "2,000 steps/s" in last_words(0, shown(True, line(0, 1000), line(0, 2000), tmp_path=tmp_path))
 
 
 def test_without_a_terminal_there_are_plain_lines_now_and_then(tmp_path):

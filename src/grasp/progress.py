@@ -65,6 +65,8 @@ class Display(AbstractContextManager):
         self.latest: dict[int, dict[str, Any]] = {}
         self.spoken: dict[int, float] = {}
         self.trends: dict[tuple[int, str], Trend] = defaultdict(Trend)
+        self.compiled: set[int] = set()
+        """Seeds whose program has gone through an iteration."""
 
     def __enter__(self) -> "Display":
         if self.console.is_terminal:
@@ -87,7 +89,7 @@ class Display(AbstractContextManager):
             self.add(seed)
 
     def add(self, seed: int) -> None:
-        self.tasks[seed] = self.bars.add_task(f"seed {seed}", total=self.total, words="compiling")
+        self.tasks[seed] = self.bars.add_task(f"seed {seed}", total=self.total, words="waiting")
         self.latest[seed] = {}
 
     def say(self, text: str) -> None:
@@ -100,10 +102,15 @@ class Display(AbstractContextManager):
             return
         if seed not in self.tasks:  # a finished seed goes on with the others of its program
             self.add(seed)
+        if message["kind"] == "began":
+            self.bars.update(self.tasks[seed], words="compiling")
+            return
         self.latest[seed] |= message
-        words = describe(self.latest[seed], self.config.steps_per_iteration)
+        words = describe(self.latest[seed], self.config.steps_per_iteration, compiled=seed in self.compiled)
         if self.console.is_terminal:
             self.draw(seed, message)
+        if message["kind"] == "iteration":
+            self.compiled.add(seed)
         ended = message["kind"] == "absolute"
         if not self.console.is_terminal and (ended or time.monotonic() - self.spoken.get(seed, 0) > PLAIN_SECONDS):
             self.spoken[seed] = time.monotonic()
@@ -115,7 +122,7 @@ class Display(AbstractContextManager):
             for name in TRENDS:
                 self.trends[seed, name].add(message["env_steps"] / self.total, message.get(name))
         trends = {name: str(self.trends[seed, name]) for name in TRENDS}
-        words = describe(self.latest[seed], self.config.steps_per_iteration, trends)
+        words = describe(self.latest[seed], self.config.steps_per_iteration, trends, seed in self.compiled)
         self.bars.update(self.tasks[seed], completed=message["env_steps"], words=words)
 
 
@@ -123,10 +130,17 @@ def _column(column: Any) -> Any:
     return TextColumn(column) if isinstance(column, str) else column
 
 
-def describe(latest: dict[str, Any], steps_per_iteration: int, trends: Mapping[str, str] = NOTHING) -> str:
-    """The newest numbers in a few words, behind how they came about where that is known."""
+def describe(
+    latest: dict[str, Any], steps_per_iteration: int, trends: Mapping[str, str] = NOTHING, compiled: bool = True
+) -> str:
+    """The newest numbers in a few words, behind how they came about where that is known.
+
+    Until a program is `compiled`, an evaluation is followed by a compile, and an iteration's time is mostly that of one.
+    """
     words = []
-    if latest["kind"] == "iteration":
+    if latest["kind"] == "evaluation" and not compiled:
+        words.append("compiling")
+    if latest["kind"] == "iteration" and compiled:
         words.append(f"{steps_per_iteration / max(latest['wall']['took'], 1e-9):,.0f} steps/s")
     for name, shape in SHOWN.items():
         if latest.get(name) is not None:

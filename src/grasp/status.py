@@ -47,7 +47,8 @@ class Row:
         rates = [self.config.steps_per_iteration / max(line["took"], 1e-9) for line in seeds if line["took"]]
         scores = [line["return_mean"] for line in seeds if line.get("return_mean") is not None]
         wins = [line["win_rate"] for line in seeds if line.get("win_rate") is not None]
-        speed = f"{sum(rates):,.0f} steps/s" if rates else ""
+        compiles = any(line["kind"] == "began" for line in seeds)
+        speed = f"{sum(rates):,.0f} steps/s" if rates else "compiling" if compiles else ""
         greedy = f"{fmean(wins):.0%} wins" if wins else f"{fmean(scores):.1f}" if scores else ""
         return f"{self.done}/{self.config.seeds}", f"{share:.0%}", speed, greedy
 
@@ -75,6 +76,9 @@ class Status(AbstractContextManager):
         row, seed = self.rows[run], message["seed"]
         if message["kind"] == "notice":
             self.say(f"{row.title}, seed {seed}: {message['text']}")
+            return
+        if message["kind"] == "began":
+            row.latest[seed] = {"kind": "began", "env_steps": 0, "took": None}
             return
         latest = row.latest.setdefault(seed, {"took": None})
         latest |= message

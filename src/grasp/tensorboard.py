@@ -16,7 +16,7 @@ class Sink:
         self.writers: dict[int, Any] = {}
 
     def __call__(self, line: dict[str, Any]) -> None:
-        if line["kind"] == "notice":
+        if line["kind"] in ("notice", "began"):
             return
         seed = line["seed"]
         if seed not in self.writers:

@@ -92,6 +92,7 @@ class Pool:
             while waiting or running:
                 while waiting and free:
                     running.append(self.start(waiting.popleft(), free.popleft()))
+                    begin(running[-1].task, report)
                 worker, message = self.messages.get()
                 if message is not None:
                     report(worker.task, message)
@@ -130,8 +131,15 @@ class Pool:
         self.messages.put((worker, None))
 
 
+def begin(task: Task, report: Report) -> None:
+    """Say that a task no longer waits for a place."""
+    for seed in task.seeds:
+        report(task, {"kind": "began", "seed": seed})
+
+
 def train_here(task: Task, report: Report) -> Failure | None:
     """Mapped seeds stay in this process: an accelerator is not given to two."""
+    begin(task, report)
     try:
         train(task.run, list(task.seeds), lambda line: report(task, line))
     except GraspError as mistake:

@@ -51,7 +51,7 @@ class Plan(NamedTuple):
 
 
 Report = Callable[[Task, dict[str, Any]], None]
-"""Told of every line that a task writes to its journals, and of its notices."""
+"""Told of every line that a task writes to its journals, of its notices, and where it is known, when it begins."""
 
 
 @runtime_checkable
