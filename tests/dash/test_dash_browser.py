@@ -197,6 +197,39 @@ def test_a_run_without_consensus_and_one_without_evaluation_say_so(show, tmp_pat
     assert not page.find("#conflict-body").is_displayed()
 
 
+def test_runs_whose_iterations_were_not_kept_say_so_and_are_not_the_first_choice(show, tmp_path):
+    whole = [iteration(100 * k) for k in range(1, 30)]
+    kept = [{n: v for n, v in r.items() if n not in ("weights", "cosines", "norms")} for r in whole]
+    write_run(tmp_path / "a", {0: as_lines(evaluation(0, 1.0), evaluation(1000, 2.0, "absolute"))}, algo="grasp-happo")
+    write_run(tmp_path / "b", {0: as_lines(*whole)}, algo="an-own-name")
+    write_run(tmp_path / "c", {0: as_lines(*kept)}, algo="grasp-qmix")
+    page = show(tmp_path)
+    page.wait(lambda: page.count("#heat .gc-cell") == 9, "the run that has something to show, whatever its name")
+    Select(page.find("#run")).select_by_visible_text("grasp-happo · matrix/climbing")
+    page.wait(lambda: "only evaluations" in page.text("#conflict-notice"), "no iterations, and no more will come")
+    Select(page.find("#run")).select_by_visible_text("grasp-qmix · matrix/climbing")
+    page.wait(lambda: "condensed" in page.text("#certificates"), "what is left of a condensed run")
+    assert page.count("#over-time [data-name=conflict_rate] .gc-line") == 1
+    assert not page.find("#matrix").is_displayed()
+
+
+def ticks(page: Page, card: str) -> list[str]:
+    labels = "[...document.querySelectorAll(arguments[0] + ' svg[role=img] > text')].map(t => t.textContent)"
+    return page.driver.execute_script(f"return {labels}", card)
+
+
+def test_every_axis_has_a_number_that_means_something(show, tmp_path):
+    values = [2e-8, 4e-8, 3e-8, 5e-8]
+    records = [iteration(100 * k, residual=values[k % 4]) for k in range(1, 20)]
+    write_run(tmp_path / "run", {0: as_lines(evaluation(0, 1.0), *records)})
+    page = show(tmp_path)
+    page.wait(lambda: page.count("#over-time [data-name=residual] .gc-line") == 1, "the residual")
+    assert {"1e−8", "1e−7"} <= set(ticks(page, "#over-time [data-name=residual]")), "between two decades is no tick"
+    steps = [t for t in ticks(page, "#charts") if t.startswith("0")]
+    assert "0" in steps
+    assert "0.25" not in steps, "there are no quarters of a step"
+
+
 def test_a_half_written_and_a_gigantic_line_are_no_error(show, tmp_path):
     data = history() + b"x" * (2 << 20) + b"\n" + as_lines(evaluation(2400, 12.0)) + b'{"kind": "evaluation", "env_st'
     run = write_run(tmp_path / "run", {0: data})

@@ -95,3 +95,12 @@ def test_evaluations_are_thinned_only_where_there_are_many_and_spikes_stay():
     assert thinned(scores[:400], 400) == scores[:400]
     gaps = [Score(k, None, None) for k in range(1000)]
     assert thinned(gaps, 100)[-1] == gaps[-1]
+
+
+def test_the_end_of_a_file_tells_whether_gradients_are_compared(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    for record, compares in ((iteration(100), True), (evaluation(100, 1.0), False)):
+        path.write_bytes(as_lines(record))
+        found = latest(path)
+        assert found is not None
+        assert found.compares is compares

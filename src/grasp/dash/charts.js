@@ -132,6 +132,11 @@ export function range(values, fixed = [], pad = 0, spread = 0.5) {
   return [fixed[0] ?? low - margin, fixed[1] ?? high + margin];
 }
 
+/** A logarithmic range with at least two powers of ten in it: between two of them there is no tick to read. */
+function decades([low, high]) {
+  return Math.floor(high) - Math.ceil(low) >= 1 ? [low, high] : [Math.floor(low), Math.ceil(high)];
+}
+
 /** The element's chart: made once, drawn again whenever its width changes. */
 export function mount(element, draw) {
   const known = charts.get(element);
@@ -204,11 +209,12 @@ function drawLines(chart) {
     s.high ?? [],
     ...(s.faint ?? []).map((f) => f[1]),
   ]);
-  const [y0, y1] = range(
+  const data = range(
     lists.map((list) => list.map(lift)),
     yRange.map((v) => (v === null ? null : lift(v))),
     0.04,
   );
+  const [y0, y1] = yLog ? decades(data) : data;
   const [x0, xLast] = range(
     series.flatMap((s) => [s.x, ...(s.faint ?? []).map((f) => f[0])]),
     [],
@@ -233,7 +239,8 @@ function drawLines(chart) {
     svg(picture, "line", { class: "gc-grid", x1: box.left, x2: box.right, y1: at, y2: at });
     svg(picture, "text", { x: box.left - 6, y: at + 4, "text-anchor": "end" }, words[i]);
   });
-  for (const v of ticks(x0, x1, (box.right - box.left) / (width < 400 ? 62 : 90))) {
+  const xTicks = xLast > x0 ? ticks(x0, x1, (box.right - box.left) / (width < 400 ? 62 : 90)) : [x0];
+  for (const v of xTicks) {
     svg(picture, "line", { class: "gc-axis", x1: px(v), x2: px(v), y1: box.bottom, y2: box.bottom + 4 });
     svg(picture, "text", { x: px(v), y: box.bottom + 16, "text-anchor": "middle" }, short(v));
   }

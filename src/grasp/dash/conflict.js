@@ -37,11 +37,16 @@ const PANELS = [
 
 const view = { data: null, group: null, place: 0, follows: true, charts: [], timer: 0, shown: "" };
 
-/** Show an answer of /api/conflict, or a sentence in its place. @param {object|null} data @param {string} sentence */
-export function showConflict(data, sentence = "") {
+/**
+ * Show an answer of /api/conflict, or a sentence in its place.
+ * @param {object|null} data
+ * @param {string} sentence
+ * @param {boolean} isLive whether more may come
+ */
+export function showConflict(data, sentence, isLive) {
   view.data = data;
   const groups = data?.groups ?? [];
-  const words = sentence || (groups.length ? "" : nothing(data));
+  const words = sentence || (groups.length ? "" : nothing(data, isLive));
   byId("conflict-notice").textContent = words;
   byId("conflict-notice").hidden = !words;
   byId("conflict-body").hidden = Boolean(words);
@@ -56,8 +61,9 @@ export function showConflict(data, sentence = "") {
   showGroup();
 }
 
-function nothing(data) {
-  if (!data.iterations) return "No iteration has been written yet.";
+function nothing(data, isLive) {
+  if (!data.iterations && isLive) return "No iteration has been written yet.";
+  if (!data.iterations) return `${data.label} has no iterations in its metrics, only evaluations.`;
   const advice = "Choose a run of grasp-mappo, grasp-happo or grasp-qmix.";
   return `${data.label} has no consensus: it does not compare its agents' gradients. ${advice}`;
 }
@@ -72,6 +78,10 @@ function showGroup() {
   const total = Object.values(group.statuses).reduce((a, b) => a + b, 0);
   const words = Object.entries(group.statuses).map(([word, count]) => `${count} ${word}`);
   byId("certificates").textContent = total ? `solver: of ${total} sampled answers ${words.join(", ")}` : "";
+  const isCondensed = group.num_agents === 0;
+  byId("matrix").hidden = isCondensed;
+  byId("conflict-body").classList.toggle("alone", isCondensed);
+  if (isCondensed) byId("certificates").textContent = "condensed: what each agent had was not kept";
   const panels = PANELS.filter((panel) => panel.name in group);
   const holder = byId("over-time");
   const made = panels.map((panel) => `${panel.name} ${isCalm(panel, group)}`).join();

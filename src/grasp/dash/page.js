@@ -43,7 +43,7 @@ function theRun() {
   const known = page.runs.find((run) => run.id === chosen.run);
   if (known) return known;
   const ids = shown();
-  const rank = (run) => 2 * run.algo.startsWith("grasp") + (run.state === "live") + 4 * ids.has(run.id);
+  const rank = (run) => 2 * run.compares + (run.state === "live") + 4 * ids.has(run.id);
   return byAge().reduce((best, run) => (best && rank(best) >= rank(run) ? best : run), null);
 }
 
@@ -196,9 +196,7 @@ function drawEnv(card, runs) {
   notice.textContent = waiting.length ? `${waiting.map((run) => run.label).join(", ")}: ${why}` : "";
   notice.hidden = !waiting.length;
   body.hidden = !drawn.length;
-  const statistics = [...new Set(drawn.map((run) => run.statistic))];
-  head.lastChild.textContent =
-    statistics.length > 1 ? "band: 95 % bootstrap interval, or range of 2 seeds" : statistics.join("");
+  head.lastChild.textContent = describeBands(drawn);
   if (!drawn.length) return;
   const series = drawn.map(({ label, colour, dash, metrics }) => {
     const { x, line, low, high, seeds } = metrics[metric];
@@ -223,6 +221,16 @@ function drawEnv(card, runs) {
   });
 }
 
+/** What line and band are: in full where all runs have as many seeds, else as far as all of them share it. */
+function describeBands(runs) {
+  const statistics = [...new Set(runs.map((run) => run.statistic))];
+  if (statistics.length < 2) return statistics.join("");
+  const bands = [];
+  if (runs.some((run) => run.seeds.length > 2)) bands.push("95 % bootstrap interval");
+  if (runs.some((run) => run.seeds.length === 2)) bands.push("range of 2 seeds");
+  return `band: ${bands.join(", or ")}`;
+}
+
 /** The conflict view and the configuration of one run. */
 async function showRun(run, turn) {
   const ids = shown();
@@ -245,7 +253,8 @@ async function showRun(run, turn) {
     ask(`/api/config?run=${run.id}`),
   ]);
   if (turn !== page.turn) return;
-  showConflict(conflict.data, silent ? `${run.label} has not written anything yet.` : "");
+  const sentence = silent ? `${run.label} has not written anything yet.` : "";
+  showConflict(conflict.data, sentence, run.state === "live");
   showConfig(config.data);
 }
 

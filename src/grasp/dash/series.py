@@ -20,6 +20,8 @@ GLANCE = 64 << 10
 GLANCE_LINES = 40
 COMPILES = 20
 """Times the usual gap between two lines: a longer one was a compile."""
+PREFIXES = ("", "backbone_")
+"""A run may find a consensus for the heads and another for the backbone, whose metrics are named after it."""
 MOST_SAMPLES = 400
 MOST_POINTS = 400
 
@@ -33,6 +35,8 @@ class Latest(NamedTuple):
     """Environment steps per second of wall clock."""
     gap: float
     """The longest time between two of the last lines, in seconds."""
+    compares: bool = False
+    """Whether they tell how far the agents' gradients agree."""
 
 
 def latest(path: Path) -> Latest | None:
@@ -50,7 +54,8 @@ def latest(path: Path) -> Latest | None:
     moments = _moments(records)
     passed = [(b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise(moments)]
     gap = max((seconds for seconds, _ in passed), default=0.0)
-    return Latest(records[-1]["env_steps"], records[-1]["kind"], _rate(passed), gap)
+    compares = any(f"{prefix}conflict_rate" in record for record in records for prefix in PREFIXES)
+    return Latest(records[-1]["env_steps"], records[-1]["kind"], _rate(passed), gap, compares)
 
 
 def _rate(passed: Sequence[tuple[float, int]]) -> float | None:

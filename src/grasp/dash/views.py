@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from grasp.consensus import Status
-from grasp.dash.series import MOST_SAMPLES, sample, thinned
+from grasp.dash.series import MOST_SAMPLES, PREFIXES, sample, thinned
 from grasp.dash.tail import Score, number
 from grasp.dash.watch import Entry, Seed, Watch
 from grasp.plots import band, styles
@@ -60,6 +60,7 @@ def _row(entry: Entry) -> Object:
         "planned_seeds": max(entry.num_seeds, len(seeds)),
         "done": done,
         "planned": planned,
+        "compares": any(seed.latest is not None and seed.latest.compares for seed in seeds),
         "rate": brief(rate),
         "eta": round((planned - done) / rate) if rate and state == "live" else None,
         "written": round(max((seed.modified for seed in seeds), default=0.0)),
@@ -155,13 +156,18 @@ def _conflict(path: Path, offset: int, generation: int, flagged: tuple[int, ...]
 
 
 def _prefixes(records: Sequence[Object]) -> list[str]:
-    """A run may find a consensus for the heads and another for the backbone, whose metrics are named after it."""
-    return [p for p in ("", "backbone_") if any(isinstance(r.get(f"{p}weights"), list) for r in records)]
+    return [p for p in PREFIXES if any(_compares(r, p) for r in records)]
+
+
+def _compares(record: Object, prefix: str) -> bool:
+    """A condensed run keeps the rate but not what each agent had."""
+    return isinstance(record.get(f"{prefix}weights"), list) or number(record.get(f"{prefix}conflict_rate")) is not None
 
 
 def _group(records: Sequence[Object], prefix: str) -> Object:
-    sized = [r for r in records if isinstance(r.get(f"{prefix}weights"), list)]
-    num_agents = min(len(sized[-1][f"{prefix}weights"]), MOST_AGENTS)
+    sized = [r for r in records if _compares(r, prefix)]
+    weights = sized[-1].get(f"{prefix}weights")
+    num_agents = min(len(weights), MOST_AGENTS) if isinstance(weights, list) else 0
     pairs = num_agents * (num_agents - 1) // 2
     every = math.ceil(len(sized) / max(MOST_COSINES // max(pairs, 1), 20))
     kept = sized if every == 1 or len(sized) <= MOST_SAMPLES // 20 else sized[::-every][::-1]
