@@ -114,12 +114,47 @@ def test_an_episode_has_a_moment_more_than_steps_and_ends_where_it_ended():
     assert [tuple(scene.action) for scene in episode.scenes] == [(-1, -1), (1, 2)]
     np.testing.assert_array_equal(episode.reward, [6.0])
     before, after = (frame.picture for frame in film.frames(env.spec, [episode]))
-    assert [frame.milliseconds for frame in film.frames(env.spec, [episode])] == [film.STEP_MS, film.LAST_MS]
+    assert [frame.milliseconds for frame in film.frames(env.spec, [episode])] == [
+        film.SHORTEST_MS, film.LAST_MS,
+    ], "one step is shown long enough to be seen"  # fmt: skip
     framed = np.any(np.asarray(before) != np.asarray(after), axis=-1)[draw.HEADER :]
     rows, columns = np.nonzero(framed)
     cell = draw.SIZE / 5
     assert rows.mean() == pytest.approx(3 * cell, abs=4), "the frame is around row 1"
     assert columns.mean() == pytest.approx(4 * cell, abs=4), "the frame is around column 2"
+
+
+def battle(shown, won=False, truncated=False) -> film.Episode:
+    """An episode of `bodies` of whom some are gone at its end."""
+    start = bodies(health=np.ones(4, np.float32))
+    end = start._replace(position=start.position + 1, shown=np.array(shown))
+    return film.Episode([start, end], np.zeros(1), won, truncated, [])
+
+
+def test_who_died_leaves_a_cross_where_it_was_last_seen():
+    env = base.make("skirmish/3m")
+    gone, all_there = battle([True, False, True, True]), battle([True] * 4)
+    pictures = [film.frames(env.spec, [gone, episode])[1].picture for episode in (gone, all_there)]
+    scene = gone.scenes[0]._replace(lines=np.array([[[0, 0], [11, 7]]], np.float32))  # the same view
+    assert near(at(pictures[1], scene, [10.0, 0.0]), colour(draw.tint(draw.GROUPS[0], 0.45)))
+    assert not film.with_fallen(all_there.scenes)[1].fallen.any()
+    assert film.with_fallen(gone.scenes)[1].fallen.tolist() == [False, True, False, False]
+    fresh = film.with_fallen([gone.scenes[1], gone.scenes[1]])
+    assert not fresh[1].fallen.any(), "who was never there did not die"
+
+
+def test_the_last_words_of_a_battle_stand_on_a_coloured_strip_in_the_gif_too(tmp_path):
+    env = base.make("skirmish/3m")
+    there = [True] * 4
+    ends = {"WON": battle(there, won=True), "LOST": battle(there), "TIME IS UP": battle(there, truncated=True)}
+    frames = film.frames(env.spec, list(ends.values()))
+    film.save_gif(frames, tmp_path / "film.gif")
+    with Image.open(tmp_path / "film.gif") as saved:
+        for k, words in enumerate(ends):
+            saved.seek(2 * k + 1)
+            for picture in (frames[2 * k + 1].picture, saved.convert("RGB")):
+                assert near(picture.getpixel((draw.SIZE - 5, 5)), colour(film.STRIPS[words]))
+    assert frames[0].picture.getpixel((draw.SIZE - 5, 5)) == colour(draw.PAPER)
 
 
 def test_a_battle_s_film_is_the_battle():

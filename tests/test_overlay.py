@@ -36,7 +36,7 @@ def thought(**changes) -> Thought:
 def cell(picture: Image.Image, agent: int, action: int) -> tuple[int, ...]:
     """The colour in the middle of an agent's cell for an action."""
     side = 18
-    x = picture.width - draw.PANEL + 12 + (action + 0.5) * side
+    x = picture.width - draw.PANEL + 12 + draw.NAMES + (action + 0.5) * side
     return picture.getpixel((int(x), int(draw.HEADER + (agent + 0.5) * side)))
 
 
@@ -49,19 +49,31 @@ def test_a_cell_is_the_darker_the_more_its_agent_is_for_the_action_and_missing_w
     assert near(cell(picture, 1, 0), cell(picture, 1, 1))
     assert sum(full) < sum(cell(picture, 1, 0)) < sum(cell(picture, 0, 0))
     assert near(cell(picture, 1, 2), colour(draw.PAPER)), "an illegal action has no cell"
-    assert np.array_equal(np.asarray(picture)[:, : bare.width], np.asarray(bare)), "the picture itself is untouched"
+    ground = np.asarray(bare) == np.array(colour(draw.GRASS))
+    assert ground.any()
+    assert np.array_equal(np.asarray(picture)[:, : bare.width][ground], np.asarray(bare)[ground]), "nothing moves"
 
 
 def test_what_is_done_is_framed_and_a_moment_without_thought_is_blank_beside():
     framed, other, blank = draw.pictures([bodies()] * 3, [""] * 3, [thought(), thought(action=np.array([2, 0])), None])
     changed = np.argwhere((np.asarray(framed) != np.asarray(other)).any(-1))
-    side, left = 18, framed.width - draw.PANEL + 12
+    side, left = 18, framed.width - draw.PANEL + 12 + draw.NAMES
     assert len(changed)
     assert changed[:, 0].min() >= draw.HEADER - 1
     assert changed[:, 0].max() <= draw.HEADER + side, "only the first agent's row"
     assert changed[:, 1].min() >= left + side - 2, "only its actions 1 and 2"
     beside = np.asarray(blank)[:, -draw.PANEL :]
     assert (beside == np.array(colour(draw.PAPER))).all()
+
+
+def test_agents_are_numbered_like_their_rows_unless_some_of_the_team_are_no_agents():
+    scene = bodies(mark=np.array([ord("s"), ord("z"), ord("z"), 0]))
+    assert draw.numbers(scene, 2) == {0: "0", 1: "1"}
+    assert draw.names_of(scene, 2) == ["0 s", "1 z"]
+    assert draw.numbers(scene, 1) == {}, "a football team of two with one agent: nobody knows which"
+    assert draw.names_of(scene, 1) == ["0"]
+    lettered, numbered = draw.pictures([scene], [""])[0], draw.pictures([scene], [""], [thought()])[0]
+    assert not np.array_equal(np.asarray(lettered), np.asarray(numbered)[:, : draw.SIZE])
 
 
 def test_preferences_of_values_run_from_the_worst_legal_action_to_the_best():

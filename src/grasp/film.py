@@ -12,12 +12,18 @@ from PIL import Image
 
 from grasp import draw
 from grasp.draw import Thought
-from grasp.types import Algorithm, Decision, Env, EnvSpec, GraspError, Key, Observation, PyTree
+from grasp.types import Algorithm, Bodies, Decision, Env, EnvSpec, GraspError, Key, Observation, PyTree
 
 STEP_MS, LAST_MS = 120, 1600
 """How long a moment is shown, and the last one."""
+SHORTEST_MS = 1200
+"""How long the moments before the last take at least: a matrix game has one of them, and it is all there is to see."""
+MOST_ENDS = 8
+"""Ends of episodes whose colours a GIF is sure to have."""
 COLOURS = 64
 """Of a GIF: few enough to keep it small."""
+STRIPS = {"WON": draw.HEALING, "LOST": draw.GROUPS[1], "TIME IS UP": draw.GROUPS[2]}
+"""The colour behind the last words of an episode."""
 
 
 class Episode(NamedTuple):
@@ -92,12 +98,30 @@ def _cut(first: PyTree, moments: _Moments, judging: bool) -> Episode:
 
 def frames(spec: EnvSpec, episodes: list[Episode]) -> list[Frame]:
     """One episode after another, seen by one camera."""
-    scenes = [scene for episode in episodes for scene in episode.scenes]
+    scenes = [scene for episode in episodes for scene in with_fallen(episode.scenes)]
     captions = [caption for episode in episodes for caption in _captions(spec, episode)]
     thoughts = [thought for episode in episodes for thought in (*episode.thoughts, None)] if _judged(episodes) else None
-    pictures = draw.pictures(scenes, captions, thoughts)
-    lasting = [ms for e in episodes for ms in [STEP_MS] * (len(e.scenes) - 1) + [LAST_MS]]
+    strips = [draw.PAPER] * len(scenes)
+    for end, episode in zip(np.cumsum([len(e.scenes) for e in episodes]), episodes, strict=True):
+        strips[end - 1] = STRIPS[_verdict(episode)] if spec.has_wins else draw.PAPER
+    pictures = draw.pictures(scenes, captions, thoughts, strips)
+    lasting = [ms for e in episodes for ms in [_pace(len(e.reward))] * len(e.reward) + [LAST_MS]]
     return [Frame(*pair) for pair in zip(pictures, lasting, strict=True)]
+
+
+def with_fallen(scenes: list[Any]) -> list[Any]:
+    """Battles with those marked who were seen before and are no longer, where they were seen last."""
+    if not scenes or not isinstance(scenes[0], Bodies) or scenes[0].health is None:
+        return scenes
+    seen, place, marked = np.zeros_like(scenes[0].shown), np.asarray(scenes[0].position), []
+    for scene in scenes:
+        seen, place = seen | scene.shown, np.where(scene.shown[:, None], scene.position, place)
+        marked.append(scene._replace(position=place, fallen=seen & ~scene.shown))
+    return marked
+
+
+def _pace(steps: int) -> int:
+    return max(STEP_MS, SHORTEST_MS // steps)
 
 
 def _judged(episodes: list[Episode]) -> bool:
@@ -109,8 +133,12 @@ def _captions(spec: EnvSpec, episode: Episode) -> list[str]:
     steps = len(episode.reward)
     lines = [f"{spec.name}    step {t} of {steps}    return {total[t]:.2f}" for t in range(steps + 1)]
     if spec.has_wins:
-        lines[-1] += "    " + ("WON" if episode.won else "TIME IS UP" if episode.truncated else "LOST")
+        lines[-1] += f"    {_verdict(episode)}"
     return lines
+
+
+def _verdict(episode: Episode) -> str:
+    return "WON" if episode.won else "TIME IS UP" if episode.truncated else "LOST"
 
 
 def save(shown: list[Frame], path: Path) -> None:
@@ -123,7 +151,9 @@ def save(shown: list[Frame], path: Path) -> None:
 
 def save_gif(shown: list[Frame], path: Path) -> None:
     # One palette for all: pictures that differ little then differ in few pixels, and text does not flicker.
-    palette = _strip([shown[k].picture for k in (0, len(shown) // 3, 2 * len(shown) // 3, -1)]).quantize(COLOURS)
+    ends = [k for k, frame in enumerate(shown) if frame.milliseconds == LAST_MS][-MOST_ENDS:]
+    typical = (0, len(shown) // 3, 2 * len(shown) // 3, -1, *ends)
+    palette = _strip([shown[k].picture for k in typical]).quantize(COLOURS)
     flat = [frame.picture.quantize(palette=palette, dither=Image.Dither.NONE) for frame in shown]
     lasting = [frame.milliseconds for frame in shown]
     flat[0].save(path, save_all=True, append_images=flat[1:], duration=lasting, loop=0, optimize=False)

@@ -95,6 +95,8 @@ class Bodies(NamedTuple):
     """The letter written on each, by its code; 0 for none."""
     lines: Float[Array | np.ndarray, "L 2 2"] | None = None
     """What is painted on the ground, from point to point."""
+    fallen: Bool[Array | np.ndarray, " K"] | None = None
+    """Who died earlier, at its last position. A film knows; an environment leaves it out."""
 
 
 class Table(NamedTuple):
