@@ -135,7 +135,7 @@ def describe(
 ) -> str:
     """The newest numbers in a few words, behind how they came about where that is known.
 
-    Until a program is `compiled`, an evaluation is followed by a compile, and an iteration's time is mostly that of one.
+    Until a program is `compiled`, an evaluation is followed by a compile, and an iteration's time is mostly that.
     """
     words = []
     if latest["kind"] == "evaluation" and not compiled:

@@ -100,6 +100,7 @@ def test_a_folder_that_becomes_a_link_later_is_not_followed(tmp_path):
         (history(points=3) + as_lines(evaluation(1200, 9.0, "absolute")), 100, "finished"),
         (history(points=2) + as_lines(evaluation(800, 9.0, "absolute")), 100, "stopped"),
         (b"", 5, "starting"),
+        (history() + b"x" * (1 << 20), 5, "live"),  # its end has no line to tell by
     ],
 )
 def test_states(tmp_path, data, seconds, expected):
@@ -167,6 +168,14 @@ def test_twins_are_told_apart_by_their_folders(tmp_path):
     write_run(tmp_path / "three", {0: history()}, algo="mappo")
     labels = [entry.label for entry in looked(tmp_path).entries.values()]
     assert labels == ["grasp-mappo (one)", "mappo", "grasp-mappo (two)"]
+
+
+def test_what_all_folders_share_is_no_part_of_a_label(tmp_path):
+    for name in ("sweep/deep/lr1/a", "sweep/deep/lr1/b", "sweep/deep/lr2/a"):
+        write_run(tmp_path / name, {0: history()})
+    found = looked(tmp_path)
+    assert [e.label for e in found.entries.values()] == [f"grasp-mappo ({n})" for n in ("lr1/a", "lr1/b", "lr2/a")]
+    assert looked(tmp_path / "sweep/deep/lr1/a").entries.popitem()[1].label == "grasp-mappo"
 
 
 def test_a_config_that_is_none_is_said_and_a_strangers_folder_ignored(tmp_path):

@@ -43,7 +43,7 @@ function theRun() {
   const known = page.runs.find((run) => run.id === chosen.run);
   if (known) return known;
   const ids = shown();
-  const rank = (run) => 2 * run.compares + (run.state === "live") + 4 * ids.has(run.id);
+  const rank = (run) => 2 * (run.compares && !run.problem) + (run.state === "live") + 4 * ids.has(run.id);
   return byAge().reduce((best, run) => (best && rank(best) >= rank(run) ? best : run), null);
 }
 

@@ -9,6 +9,7 @@ import json
 import os
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -46,7 +47,8 @@ class Seed:
 
     @property
     def env_steps(self) -> int:
-        return self.latest.env_steps if self.latest else 0
+        """As far as its end tells, or where that is one gigantic line, its evaluations."""
+        return self.latest.env_steps if self.latest else max(self.tail.seen.scores, default=0)
 
     def state(self, planned: int, now: float) -> State:
         if self.latest and self.latest.kind == "absolute" and self.latest.env_steps >= planned:
@@ -55,7 +57,7 @@ class Seed:
         if self.held and silent > max(STALLED, 3 * self.latest.gap if self.latest else STALLED):
             return "stalled"
         if self.held or silent < QUIET:
-            return "live" if self.latest else "starting"
+            return "live" if self.latest or self.tail.seen.scores else "starting"
         return "stopped"
 
 
@@ -226,7 +228,10 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _name(entries: list[Entry]) -> None:
-    """An algorithm's name is enough for a run that is alone with it on its environment; else its folder is added."""
-    pairs = [(entry.algo, entry.env) for entry in entries]
-    for entry, pair in zip(entries, pairs, strict=True):
-        entry.label = entry.algo if pairs.count(pair) == 1 else f"{entry.algo} ({entry.found.name})"
+    """An algorithm's name is enough for a run that is alone with it on its environment; else its folder is added,
+    without what all folders have in common: a list has room for what tells runs apart."""
+    count = Counter((entry.algo, entry.env) for entry in entries)
+    common = os.path.commonpath([os.path.dirname(entry.found.name) for entry in entries]) if entries else ""
+    for entry in entries:
+        folder = entry.found.name[len(common) + 1 if common else 0 :]
+        entry.label = entry.algo if count[entry.algo, entry.env] == 1 else f"{entry.algo} ({folder})"
