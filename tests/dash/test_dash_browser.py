@@ -294,6 +294,30 @@ def test_the_keyboard_reaches_points_and_the_tooltip_tells_them(show, tmp_path):
     assert "grasp-mappo" in page.text("#charts .gc-tip")
 
 
+def test_twins_with_long_folders_can_be_told_apart_in_the_list(show, tmp_path):
+    for name in ("learning-rate-of-a-thousandth", "learning-rate-of-a-hundredth"):
+        write_run(tmp_path / name, {0: history()})
+    page = show(tmp_path)
+    page.wait(lambda: page.count("#runs .row") == 2, "two rows")
+    cut = """return [...document.querySelectorAll('.name b')].map(
+      b => b.scrollHeight > b.clientHeight || b.scrollWidth > b.clientWidth)"""
+    assert page.driver.execute_script(cut) == [False, False]
+
+
+def test_a_table_of_the_configuration_has_its_title_with_its_rows(show, tmp_path):
+    write_run(
+        tmp_path / "run", {0: history()}, hyper={f"a{k}": k for k in range(30)}, **{f"b{k}": k for k in range(30)}
+    )
+    page = show(tmp_path)
+    page.wait(lambda: "algorithm" in page.text("#tables"), "the tables")
+    # The first table is made shorter row by row, so that the second begins at every height of a column.
+    apart = """const [first, second] = document.querySelectorAll('#tables table');
+      const isApart = () => Math.abs(second.caption.getClientRects()[0].left
+        - second.querySelector('td').getClientRects()[0].left) > 100;
+      return Array.from({length: 30}, () => (first.rows[0].remove(), isApart())).filter(Boolean).length"""
+    assert page.driver.execute_script(apart) == 0
+
+
 def wait_for_many(page: Page) -> None:
     page.wait(lambda: page.count("#runs .row") == 200, "200 rows")
     page.wait(lambda: page.count("#charts .gc-line") >= 8 and line_drawn(page).count("L") == 20, "curves")
