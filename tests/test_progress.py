@@ -97,5 +97,15 @@ def test_without_a_terminal_there_are_plain_lines_now_and_then(tmp_path):
 def test_the_words_have_the_rate_the_return_and_the_greedy_score(wins):
     latest = line(0, 1000, return_mean=7.5) | ({"win_rate": 0.25} if wins else {})
     words = describe(latest, 1000)
-    assert words.startswith("2,000 steps/s  return 1.0  conflict 50%")
-    assert words.endswith("greedy 25% wins" if wins else "greedy 7.5")
+    assert words.startswith("return 1.0  conflict 50%")
+    assert words.endswith("2,000 steps/s  greedy 25% wins" if wins else "2,000 steps/s  greedy 7.5")
+
+
+def test_eighty_columns_have_name_percentage_time_and_both_trends(tmp_path):
+    lines = [line(0, 1000 * k, train_return=-123.4, train_win_rate=0.5, return_mean=-100.0) for k in range(1, 13)]
+    last = last_words(0, shown(True, *lines, width=80, tmp_path=tmp_path)).split("\x1b[2K")[-1]
+    assert len(last) == 80
+    assert last.startswith("seed 0 ")
+    assert "100% 0:00:00" in last or "100% 00:00" in last or "100% --:--" in last
+    assert f"return {BLOCKS[0] * CELLS} -123.4  conflict {BLOCKS[0] * CELLS} 50%" in last
+    assert last.endswith("…")

@@ -9,22 +9,26 @@ from types import MappingProxyType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from grasp.config import Config
 from grasp.runs import Run
 
 SHOWN = {
     "train_return": "return {:.1f}",
-    "train_win_rate": "wins {:.0%}",
     "conflict_rate": "conflict {:.0%}",
+    "train_win_rate": "wins {:.0%}",
     "u_norm": "‖u*‖ {:.2g}",
 }
+"""What matters most stands first: a narrow terminal cuts the rest."""
 TRENDS = ("train_return", "conflict_rate")
 """What is also drawn over time on a terminal."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
 PLAIN_SECONDS = 15.0
 CELLS = 12
+BAR, NARROW_BAR, NARROW = 20, 7, 110
+"""Widths of a bar, and the terminal's below which it is the shorter one."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -53,14 +57,22 @@ class Trend:
         return "".join(drawn).rstrip()
 
 
+class Words(ProgressColumn):
+    """What a seed has to say, cut where the terminal ends: rich would rather cut its name, its bar and its time."""
+
+    def render(self, task: Task) -> Text:
+        return Text(task.fields["words"], no_wrap=True, overflow="ellipsis")
+
+
 class Display(AbstractContextManager):
     """The progress of several seeds. Call it with the messages of `grasp.train`."""
 
     def __init__(self, config: Config, console: Console):
         self.config, self.console = config, console
         self.total = config.iterations * config.steps_per_iteration
-        columns = ("{task.description}", BarColumn(20), "{task.percentage:>3.0f}%", TimeRemainingColumn(compact=True))
-        self.bars = Progress(*map(_column, columns), _column("{task.fields[words]}"), console=console)
+        bar = BarColumn(BAR if console.width >= NARROW else NARROW_BAR)
+        columns = ("{task.description}", bar, "{task.percentage:>3.0f}%", TimeRemainingColumn(compact=True))
+        self.bars = Progress(*map(_column, columns), Words(), console=console)
         self.tasks: dict[int, Any] = {}
         self.latest: dict[int, dict[str, Any]] = {}
         self.spoken: dict[int, float] = {}
@@ -140,12 +152,12 @@ def describe(
     words = []
     if latest["kind"] == "evaluation" and not compiled:
         words.append("compiling")
-    if latest["kind"] == "iteration" and compiled:
-        words.append(f"{steps_per_iteration / max(latest['wall']['took'], 1e-9):,.0f} steps/s")
     for name, shape in SHOWN.items():
         if latest.get(name) is not None:
             label, _, value = shape.format(latest[name]).partition(" ")
             words.append(" ".join(filter(None, (label, trends.get(name), value))))
+    if latest["kind"] == "iteration" and compiled:
+        words.append(f"{steps_per_iteration / max(latest['wall']['took'], 1e-9):,.0f} steps/s")
     if latest.get("return_mean") is not None:
         score = f"{latest['win_rate']:.0%} wins" if "win_rate" in latest else f"{latest['return_mean']:.1f}"
         words.append(f"greedy {score}")
