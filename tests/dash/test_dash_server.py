@@ -188,6 +188,13 @@ def test_a_host_that_was_given_may_be_asked_by_any_name(root):
         assert Client(running.url).get("/api/runs", Host="my-machine").status == 200
 
 
+@pytest.mark.parametrize(("host", "is_told"), [("127.0.0.1", False), ("::1", False), ("0.0.0.0", True), ("", True)])
+def test_who_opens_it_to_others_is_told_so(host, is_told):
+    words = server.greeting("runs", "http://there:8400/", host)
+    assert words.startswith("watching runs at http://there:8400/")
+    assert ("there is no password" in words) is is_told
+
+
 def test_it_listens_on_loopback_only(root):
     with Server(root, port=0) as running:
         assert running.url.startswith("http://127.0.0.1:")

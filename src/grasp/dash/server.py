@@ -262,10 +262,16 @@ def _excuse(host: str, port: int, error: OSError | OverflowError) -> str:
     return f"cannot listen on {host}, port {port} ({error.strerror}); try --port {port + 1}"
 
 
+def greeting(directory: str | Path, url: str, host: str) -> str:
+    words = f"watching {directory} at {url} (Ctrl-C ends it)"
+    warning = "everyone who can reach this machine can read these runs; there is no password"
+    return words if host in LOOPBACK else f"{words}\n{warning}"
+
+
 def serve(directory: str | Path, host: str = "127.0.0.1", port: int = PORT, open_browser: bool = False) -> None:
     """Serve the live page until Ctrl-C."""
     with Server(directory, host, port) as server:
-        print(f"watching {directory} at {server.url} (Ctrl-C ends it)", flush=True)
+        print(greeting(directory, server.url, host), flush=True)
         if open_browser:
             webbrowser.open(server.url)
         with contextlib.suppress(KeyboardInterrupt):
