@@ -118,6 +118,16 @@ def test_curves_and_progress_appear(show, tmp_path):
     page.wait(lambda: "jax" in page.text("#tables"), "the versions")
 
 
+def test_one_environment_alone_has_the_whole_width(show, tmp_path):
+    write_run(tmp_path / "a", {0: history()})
+    page = show(tmp_path)
+    page.wait(lambda: page.count("#charts .card svg[role=img]") == 1, "a chart")
+    assert page.find("#charts .card").rect["width"] == page.find("#charts").rect["width"]
+    write_run(tmp_path / "b", {0: history()}, env="mpe/simple_spread")
+    page.wait(lambda: page.count("#charts .card svg[role=img]") == 2, "two charts")
+    assert page.find("#charts .card").rect["width"] < 0.51 * page.find("#charts").rect["width"]
+
+
 def test_the_page_follows_a_live_run(show, tmp_path):
     run = write_run(tmp_path / "run", {0: history(points=2)}, steps=100_000)
     page = show(tmp_path)
