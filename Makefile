@@ -29,29 +29,14 @@ demo: setup
 pictures: setup browser
 	$(BIN)/python benchmarks/pictures.py demo
 
-# The evidence in results/: a day on two cores. Runs land in runs/results; results/ has them without their networks.
-ON_POLICY := mappo grasp-mappo happo grasp-happo
-OFF_POLICY := qmix vdn grasp-qmix ma2e
-CLIMB_ON := matrix/climbing --steps 100000 --seeds 5
-CLIMB_OFF := matrix/climbing --steps 20000 --anneal 10000 --seeds 5
-SPREAD_ON := mpe/simple_spread --steps 1000000 --seeds 5 --lr 1e-3 --critic_lr 1e-3
-SPREAD_OFF := mpe/simple_spread --steps 300000 --seeds 3 --lr 5e-4
-MARINES_ON := smax/3m --steps 6000000 --decay 6000000 --seeds 5 --hidden 128 --num_envs 128 --epochs 8 --minibatches 4 --lr 1e-3 --critic_lr 1e-3
-MARINES_OFF := smax/3m --steps 1500000 --decay 1500000 --seeds 3 --hidden 128 --num_envs 16 --batch 64 --lr 5e-4 --reward_scale 10
+# The evidence in results/: days on two cores, to be interrupted at will. Its runs without their networks, and the page.
 RUNS := runs/results
 results: setup
-	for algo in $(ON_POLICY); do \
-	  $(BIN)/grasp train $$algo $(CLIMB_ON) --out $(RUNS)/climbing/$$algo && \
-	  $(BIN)/grasp train $$algo $(SPREAD_ON) --out $(RUNS)/simple_spread/$$algo && \
-	  $(BIN)/grasp train $$algo $(MARINES_ON) --out $(RUNS)/3m/$$algo || exit; \
-	done
-	for algo in $(OFF_POLICY); do \
-	  $(BIN)/grasp train $$algo $(CLIMB_OFF) --out $(RUNS)/climbing/$$algo && \
-	  $(BIN)/grasp train $$algo $(SPREAD_OFF) --out $(RUNS)/simple_spread/$$algo && \
-	  $(BIN)/grasp train $$algo $(MARINES_OFF) --out $(RUNS)/3m/$$algo || exit; \
-	done
-	for run in $(RUNS)/*/*; do \
-	  kept=$$(echo $$run | sed 's|^$(RUNS)/\(.*\)/|results/\1/runs/|') && rm -rf $$kept && $(BIN)/grasp condense $$run --out $$kept || exit; \
+	for task in $$(ls results/*/words.md | cut -d/ -f2); do \
+	  $(BIN)/grasp reproduce results-$$task --budget results --out $(RUNS)/$$task || exit; \
+	  for run in $(RUNS)/$$task/*/*/config.json; do \
+	    run=$$(dirname $$run) && kept=results/$$task/runs/$$(basename $$run) && rm -rf $$kept && $(BIN)/grasp condense $$run --out $$kept || exit; \
+	  done \
 	done
 	$(BIN)/python benchmarks/results.py
 

@@ -31,8 +31,22 @@ def test_every_run_of_every_suite_can_be_configured(name, budget, monkeypatch):
         for where in (env, COUNTERPARTS.get(env, env)):
             jobs = [reproduction.plan(Path("x"), where, entry, suite, BUDGETS[budget], {}) for entry in suite.entries]
             assert len({job.path for job in jobs}) == len(jobs), "two entries share a folder"
-            assert {job.config.steps for job in jobs} == {BUDGETS[budget].steps}, "all have the same budget"
+            if not BUDGETS[budget].sized:
+                assert {job.config.steps for job in jobs} == {BUDGETS[budget].steps}, "all have the same budget"
             assert len({job.config for job in jobs}) == len(jobs), "two entries are the same run"
+
+
+def test_a_run_s_own_size_is_that_of_the_budget_of_results_alone():
+    suite = SUITES["results-3m"]
+
+    def planned(budget, **options):
+        return reproduction.plan(Path("x"), "smax/3m", suite.entries[0], suite, BUDGETS[budget], options).config
+
+    ours, short = planned("results"), planned("short")
+    assert (ours.steps, ours.seeds, ours.hyper.decay) == (6_000_000, 5, 6_000_000)
+    assert (short.steps, short.seeds, short.hyper.decay) == (1_000_000, 3, 1_000_000), "step sizes fall over the run"
+    assert planned("results", steps=12_800).hyper.decay == 12_800
+    assert planned("results", decay=7_000_000).hyper.decay == 7_000_000
 
 
 def test_suites_speak_of_what_exists():

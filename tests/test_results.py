@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from grasp import reproduction, runs
+from grasp.suites import BUDGETS, SUITES
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -23,11 +26,21 @@ def test_the_page_is_what_its_command_writes(results):
     assert results.PAGE.read_text() == results.page(), "type: python benchmarks/results.py"
 
 
-def test_every_committed_run_is_condensed_small_and_can_be_made_again(results):
+def test_every_committed_run_is_one_of_its_suite_s(results):
+    """`grasp reproduce results-TASK --budget results` makes it again."""
+    for task in results.tasks():
+        suite = SUITES[f"results-{task.name}"]
+        entries = {entry.label: entry for entry in suite.entries}
+        for run in results.read(task):
+            found = runs.find(run.path).config
+            job = reproduction.plan(task, found.env, entries[run.label], suite, BUDGETS["results"], {})
+            assert found == job.config, run.path
+
+
+def test_every_committed_run_is_condensed_and_small(results):
     for task in results.tasks():
         for run in results.read(task):
             assert (run.path / "condensed.json").is_file()
-            assert run.command, f"{run.path}: no command makes this configuration"
             assert run.versions["commit"] != "unknown"
             assert "dirty" not in run.versions["commit"], f"{run.path} ran on code that no commit holds"
             assert len(run.seeds) >= 3

@@ -55,7 +55,9 @@ def reproduce(
     jobs = [plan(home, env, entry, chosen, long, options) for env in playable for entry in chosen.entries]
     for job in jobs:
         check(job)
-    say(console, f"{suite}: {chosen.shows}. {len(jobs)} runs of {jobs[0].config.steps:,} steps in {home}")
+    lengths = sorted({job.config.steps for job in jobs})
+    length = " to ".join(f"{steps:,}" for steps in dict.fromkeys((lengths[0], lengths[-1])))
+    say(console, f"{suite}: {chosen.shows}. {len(jobs)} runs of {length} steps in {home}")
     failures = carry_out(jobs, on, console)
     if failures:
         raise GraspError(f"{'; '.join(failures)}; the same command goes on with what is left")
@@ -104,7 +106,9 @@ def scenarios(suite: Suite, name: str, budget: str, counterparts: bool, console:
 def plan(home: Path, env: str, entry: Entry, suite: Suite, budget: Budget, options: dict[str, Any]) -> Job:
     """The run of an entry in an environment, as its budget has it."""
     given = dict(budget.options) | {"steps": budget.steps, "seeds": budget.seeds, "preset": suite.preset}
-    given |= dict(entry.options) | options
+    given |= dict(entry.options) | (dict(entry.size) if budget.sized else {}) | options
+    if entry.decays:
+        given.setdefault("decay", given["steps"])
     if isinstance(ALGORITHMS[entry.algo], Qmix):
         given.setdefault("anneal", min(Qmix.anneal, given["steps"] // 2))  # or a short run would only explore
     folder = re.sub("[^A-Za-z0-9_.=]", "-", env)

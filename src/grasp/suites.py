@@ -19,6 +19,10 @@ class Entry(NamedTuple):
     """What it is called in the report; its folder's name."""
     algo: str
     options: Mapping[str, Any] = NOTHING
+    size: Mapping[str, int] = NOTHING
+    """Steps and seeds of the budget `results`, where they are not those of all."""
+    decays: bool = False
+    """Whether step sizes fall to zero over the run, however long it is."""
 
 
 class Suite(NamedTuple):
@@ -39,6 +43,8 @@ class Budget(NamedTuple):
     seeds: int
     options: Mapping[str, Any] = NOTHING
     words: str = ""
+    sized: bool = False
+    """Whether a run's own size overrules it."""
 
 
 BUDGETS = {
@@ -48,6 +54,7 @@ BUDGETS = {
     ),
     "short": Budget(1_000_000, 3, words="hours on two cores"),
     "paper": Budget(10_000_000, 3, words="the paper's ten million steps and three seeds: days on two cores"),
+    "results": Budget(1_000_000, 5, words="what docs/results.md shows: every run as long as there", sized=True),
 }  # fmt: skip
 
 COUNTERPARTS = {
@@ -76,11 +83,26 @@ def reported(*cells: str) -> dict[str, str]:
     return dict(zip(("grasp-mappo", "mappo", "happo", "ma2e"), cells, strict=True))
 
 
+ON_POLICY, OFF_POLICY = ("mappo", "grasp-mappo", "happo", "grasp-happo"), ("qmix", "vdn", "grasp-qmix", "ma2e")
+
+
+def tuned(*algos: str, steps: int, seeds: int = 5, decays: bool = False, **options: Any) -> tuple[Entry, ...]:
+    """The same settings for several algorithms, as long as they ran for docs/results.md."""
+    size = MappingProxyType({"steps": steps, "seeds": seeds})
+    return tuple(Entry(algo, algo, MappingProxyType(options), size, decays) for algo in algos)
+
+
 OPERATORS = (
     "min_norm", "min_norm_unit", "frank_wolfe", "mean", "pcgrad", "cagrad", "nash", "nash_normalised", "upgrad",
     "dualproj", "imtl_g", "aligned_mtl", "random",
 )  # fmt: skip
 """As in `grasp.consensus`, which is not imported for a list of words."""
+MARINES = {
+    "hidden": 128, "num_envs": 128, "epochs": 8, "minibatches": 4, "lr": 1e-3, "critic_lr": 1e-3
+}  # fmt: skip
+MARINES_REPLAYED = {
+    "hidden": 128, "num_envs": 16, "batch": 64, "lr": 5e-4, "reward_scale": 10.0, "td_lambda": 0.9
+}  # fmt: skip
 TABLE_1 = plain("grasp-mappo", "mappo", "happo", "ma2e")
 SUITES = {
     "table1-smac": Suite(
@@ -155,5 +177,32 @@ SUITES = {
         ("matrix/climbing", "mpe/simple_spread", "smax/3m", "skirmish/3m"),
         plain("mappo", "grasp-mappo", "happo", "grasp-happo", "qmix", "vdn", "grasp-qmix", "ma2e"),
         preset="default",
+    ),
+    "results-climbing": Suite(
+        "all algorithms on the climbing game",
+        ("matrix/climbing",),
+        (*tuned(*ON_POLICY, steps=100_000), *tuned(*OFF_POLICY, steps=20_000)),
+        preset="default",
+    ),
+    "results-simple_spread": Suite(
+        "all algorithms on MPE simple_spread",
+        ("mpe/simple_spread",),
+        (
+            *tuned("mappo", "grasp-mappo", steps=1_000_000, lr=1e-3, critic_lr=1e-3),
+            *tuned("happo", "grasp-happo", steps=1_000_000, seeds=3, lr=1e-3, critic_lr=1e-3),
+            *tuned("qmix", "vdn", "grasp-qmix", steps=200_000, seeds=3, lr=5e-4),
+            *tuned("ma2e", steps=60_000, seeds=3, lr=5e-4),
+        ),
+        preset="default",
+    ),
+    "results-3m": Suite(
+        "all algorithms on SMAX 3m",
+        ("smax/3m",),
+        (
+            *tuned(*ON_POLICY, steps=6_000_000, decays=True, **MARINES),
+            *tuned(*OFF_POLICY, steps=2_000_000, seeds=3, decays=True, **MARINES_REPLAYED),
+        ),
+        preset="default",
+        note="The settings were tuned for MAPPO and for QMIX; docs/results.md lists what was tried.",
     ),
 }
