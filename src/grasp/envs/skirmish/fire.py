@@ -56,22 +56,22 @@ def struck(
     targets: tuple[int, int],
 ) -> tuple[Float[Array, "M B"], Float[Array, "M B"], Bool[Array, "M B"]]:
     """What one side's fire leaves of the other: hit points and shields, and who was hit."""
-    places = jnp.arange(*targets)[:, None]
     their, them = (jax.tree.map(lambda v: v[slice(*targets)], tree) for tree in (unit, battle))
-    alive, on_ground = them.hp > 0, their.flies == 0
+    on_ground = (them.hp > 0) & (their.flies == 0)
+    living = jnp.where(them.hp > 0, jnp.arange(*targets)[:, None], -2)
+    fired_at = jnp.where(ready, battle.target, -1)
     least = 0.0 if rules.smaclite else 0.5
 
     def strike(place: Int[Array, ""], carry: tuple) -> tuple:
         hp, shield, hit_at_all = carry
         my = jax.tree.map(lambda v: row(v, place), unit)
-        target = row(battle.target, place)
-        hit = row(ready, place) & (places == target)
+        hit = living == row(fired_at, place)
         if rules.sweeps:
+            target = row(battle.target, place)
             hit |= row(ready, place) & (my.sweeps > 0) & on_ground & swept(their, them, battle, place, target)
         if rules.explodes:
             far = distance(row(battle.x, place), row(battle.y, place), them.x, them.y)
             hit = jnp.where(my.explodes > 0, row(bursts, place) & on_ground & (far <= BLAST + their.radius), hit)
-        hit &= alive
         raw = my.damage + my.bonus_light * their.light + my.bonus_armoured * their.armoured
         for number in range(2 if rules.double_hits else 1):
             dealt = jnp.where(hit & (my.hits > number), raw, 0.0)
@@ -79,7 +79,7 @@ def struck(
                 absorbed = jnp.minimum(dealt, shield)
                 dealt, shield = dealt - absorbed, shield - absorbed
             hp = hp - jnp.where(dealt > 0, jnp.maximum(dealt - their.armour, least), 0.0)
-        return hp, shield, hit_at_all | hit
+        return hp, shield, hit_at_all | hit if rules.shields else hit_at_all  # only a shield asks
 
     start = (them.hp, them.shield, jnp.zeros(them.hp.shape, bool))
     hp, shield, hit = each(attackers, strike, start)

@@ -38,4 +38,4 @@ def fight(rules: Rules, unit: Unit, battle: Battle, delay: Float[Array, "N B"]) 
             battle = fire.heal(rules, unit, battle)
         return movement.move(rules, unit, battle)
 
-    return jax.lax.fori_loop(0, LOOPS_A_STEP, loop, battle)
+    return jax.lax.fori_loop(0, LOOPS_A_STEP, loop, movement.parted(rules, battle))

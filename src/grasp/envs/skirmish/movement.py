@@ -97,32 +97,43 @@ def push(
     walks takes all of it from who stands. Who walks keeps clear of others; who stands takes up only what it lets nobody
     else into, so that a crowd fights closer than it walks.
 
-    The loop is most of the time that a battle takes, so it has as few operations as it can; the turn aside is made
-    once, of the sum. Units on one spot are pushed apart by their order.
+    The loop is most of the time that a battle takes, so it has as few operations as it can: the turn aside is made
+    once, of the sum; who is in nobody's way, dead or of another layer, is put far away instead of being asked for; and
+    the share of their distance by which two must part, room / far - 1, is to the second order of their overlap
+    8/3 room² / (room² + 3 far²) - 2/3. A square root would be a kernel of its own, written to memory and read again.
     """
-    everyone = jnp.arange(rules.num_units)[:, None]
-    half = jnp.where(walks, 0.5, 0.0)
-    layers = layer(unit)
-    # the dead are in nobody's way: a size so negative that they overlap no one
+    away = jnp.where(battle.hp > 0, 100.0 * layer(unit), 100.0 * (3.0 + jnp.arange(rules.num_units)[:, None]))
+    up = y + away if rules.layers else jnp.where(battle.hp > 0, y, away)
     room = unit.separation + jnp.where(walks, CLEAR, 0.0) * jnp.maximum(unit.radius - unit.separation, 0.0)
-    size = jnp.where(battle.hp > 0, room, -100.0)
+    room = jnp.broadcast_to(room, x.shape)
+    mine, theirs = 8 / 3 * jnp.where(walks, 0.5, 0.0), 8 / 3 * jnp.where(walks, 0.0, 0.5)
 
     def by(place: Int[Array, ""], moved: tuple[Array, Array]) -> tuple[Array, Array]:
-        dx, dy = x - row(x, place), y - row(y, place)
-        squared = dx * dx + dy * dy
-        inverse = jax.lax.rsqrt(jnp.maximum(squared, HAIR**2))
-        dx = jnp.where(squared < HAIR**2, HAIR * jnp.sign(everyone - place), dx)
-        strength = jnp.maximum((size + row(size, place)) * inverse - 1.0, 0.0) * (half - row(half, place) + 0.5)
-        if rules.layers:
-            strength = jnp.where(layers == row(layers, place), strength, 0.0)
+        dx, dy = x - row(x, place), up - row(up, place)
+        touching = (room + row(room, place)) ** 2
+        strength = jnp.maximum(touching / (touching + 3.0 * (dx * dx + dy * dy)) - 0.25, 0.0)
+        strength = strength * (mine + row(theirs, place))
         return moved[0] + strength * dx, moved[1] + strength * dy
 
     dx, dy = each((0, rules.num_units), by, (jnp.zeros_like(x), jnp.zeros_like(y)))
     return x + dx - ASIDE * dy, y + dy + ASIDE * dx
 
 
+def parted(rules: Rules, battle: Battle) -> Battle:
+    """Nobody on another's spot, where no push would know which way: by a hair, in their order."""
+    everyone = jnp.arange(rules.num_units)[:, None]
+
+    def by(place: Int[Array, ""], moved: Array) -> Array:
+        squared = (battle.x - row(battle.x, place)) ** 2 + (battle.y - row(battle.y, place)) ** 2
+        return moved + jnp.where(squared < HAIR**2, HAIR * jnp.sign(everyone - place), 0.0)
+
+    alive = battle.hp > 0
+    return battle._replace(x=battle.x + jnp.where(alive, each((0, rules.num_units), by, jnp.zeros_like(battle.x)), 0.0))
+
+
 def settled(rules: Rules, unit: Unit, battle: Battle) -> Battle:
     """The start of a battle with nobody off the map or inside another."""
+    battle = parted(rules, battle)
     x, y = walled(rules, unit, battle.x, battle.y)
     for _ in range(SETTLE):
         x, y = walled(rules, unit, *push(rules, unit, battle, jnp.ones(x.shape, bool), x, y))

@@ -8,7 +8,7 @@ from grasp.envs.skirmish.battle import ATTACK, SCRIPT, STOP, Battle, Rules, at, 
 from grasp.envs.skirmish.units import Unit
 
 LATER = 10_000.0
-"""Added to the distance of those whom one would take only if there were nobody else: more than any wish."""
+"""Added to the squared distance of those whom one would take only if there were nobody else: more than any wish."""
 
 
 def aim(rules: Rules, unit: Unit, battle: Battle, first: Bool[Array, ""]) -> Battle:
@@ -38,23 +38,24 @@ def acquire(
     here = slice(*mine)
     my, me = jax.tree.map(lambda v: v[here], unit), jax.tree.map(lambda v: v[here], battle)
     self = jnp.arange(*mine)[:, None]
-    scan = jnp.maximum(5.0, my.reach + 0.5)
+    scan = jnp.maximum(5.0, my.reach + 0.5) + my.radius
+    aimed_at = jnp.where(battle.order >= ATTACK, battle.target, -1)
     nothing = (jnp.full(me.x.shape, jnp.inf), jnp.full(me.x.shape, -1))
     wakes = first & (rules.enemy != "hold")
 
     def look(place: Int[Array, ""], best: tuple) -> tuple:
         them = jax.tree.map(lambda v: row(v, place), battle)
         their = jax.tree.map(lambda v: row(v, place), unit)
-        far = distance(me.x, me.y, them.x, them.y)
+        squared = (me.x - them.x) ** 2 + (me.y - them.y) ** 2  # a square root here costs more than all the rest
         valid = (them.hp > 0) & can_hit(my, their)
         if rules.smaclite:  # it measures from the centre, and likes healers best
-            noticed, wish = far < 5.0 + their.radius, far - 1000.0 * their.heals
+            noticed, wish = squared < (5.0 + their.radius) ** 2, squared - LATER * their.heals
         else:
-            noticed, wish = far - my.radius - their.radius <= scan, far
+            noticed, wish = squared <= (scan + their.radius) ** 2, squared
         if rules.enemy == "focus":
             wish = them.hp + them.shield
-        otherwise = wakes if rules.drawn else (them.order >= ATTACK) & (them.target == self)
-        return closer(best, valid & (noticed | otherwise), jnp.where(noticed, wish, far + LATER), place)
+        otherwise = wakes if rules.drawn else row(aimed_at, place) == self
+        return closer(best, valid & (noticed | otherwise), jnp.where(noticed, wish, squared + LATER), place)
 
     wish, chosen = each(theirs, look, nothing)
     kept = keeps(rules, unit, battle, my, me, self)
