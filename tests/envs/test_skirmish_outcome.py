@@ -157,6 +157,23 @@ def test_who_has_won(task, names):
     assert list(zip(over.tolist(), won.tolist(), strict=True)) == expected
 
 
+def test_smaclite_pays_for_what_is_healed_again_and_its_healers_hold_the_field():
+    """MMM: an enemy loses 9 and is healed 6 of them for 2 energy; then the enemy's medivac is left alone."""
+    for profile, points, ends in (("sc2", 3.0, (True, True)), ("smaclite", 9.0, (False, False))):
+        field = skirmish.field_of("MMM", profile=profile)
+        kind, _ = starts.fixed(field.battlefield)
+        unit = skirmish.stats(field, jnp.asarray(kind))
+        place, heals = np.zeros(unit.hp.shape), np.array(unit.heals) > 0
+        before = battle_of(place, place, np.array(unit.hp), energy=50.0 * heals)
+        enemy = np.arange(len(kind)) >= field.rules.num_allies
+        energy = (50.0 + 8 * 0.5625 / 16 - 2.0 * enemy) * heals
+        after = before._replace(hp=before.hp.at[field.rules.num_allies].add(-3.0), energy=jnp.asarray(energy))
+        paid = float(reward.earned(field.rules, unit, before, after, jnp.asarray(False)))
+        assert paid == pytest.approx(20 * points / 1015, rel=1e-4)
+        alone = before._replace(hp=jnp.where(enemy & ~heals, 0.0, before.hp))
+        assert tuple(bool(v) for v in reward.outcome(field.rules, unit, alone)) == ends
+
+
 @pytest.fixture(scope="module")
 def marines():
     """3m's reset and step for four copies."""
