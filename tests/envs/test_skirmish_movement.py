@@ -388,5 +388,8 @@ def test_a_push_is_turned_the_same_way_whatever_its_direction(angle):
     x, y = movement.push(rules, unit, battle, jnp.ones(battle.x.shape, bool), battle.x, battle.y)
     moved = np.array([float((x - battle.x)[1, 0]), float((y - battle.y)[1, 0])])
     along, left = moved @ way / 0.25, (moved @ np.array([-way[1], way[0]])) / 0.25
-    assert along == pytest.approx(0.125, rel=0.06), "half of the overlap, 0.75 less 0.5, up to its third order"
+    room, far = 0.75, 0.5
+    share = 8 / 3 * room**2 / (room**2 + 3 * far**2) - 2 / 3
+    assert along == pytest.approx(far * share / 2, rel=1e-4), "each takes half of it"
+    assert share == pytest.approx(room / far - 1, rel=0.05), "which is nearly the overlap"
     assert left == pytest.approx(movement.ASIDE * along, rel=1e-2), "of 1e-6 that 16 is known to"
