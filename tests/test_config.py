@@ -22,6 +22,12 @@ def test_a_configuration_survives_its_file():
     assert chosen.eval_interval == 3_200
 
 
+def test_a_run_from_before_limits_were_ends_goes_on_as_it_was():
+    older = json.loads(config.to_json(config.configure("vdn", "probe/value", {})))
+    assert older["hyper"].pop("time_limit") == "end"
+    assert config.from_json(json.dumps(older), "config.json").hyper.time_limit == "cut"
+
+
 def test_evaluations_are_evenly_spaced_and_include_both_ends():
     chosen = config.configure("mappo", "probe/value", {"steps": 32_000 * 10, "num_envs": 10, "rollout": 100})
     points = [i for i in range(chosen.iterations + 1) if chosen.is_evaluation(i)]

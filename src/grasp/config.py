@@ -236,6 +236,8 @@ def from_json(text: str, source: str) -> Config:
     algo, env = values.pop("algo"), values.pop("env")
     if not isinstance(hyper, dict):
         raise GraspError(f"{source} is not a configuration of grasp; is this a run directory?")
+    if "td_lambda" in hyper:
+        hyper.setdefault("time_limit", "cut")  # the rule of runs that were begun before there was a choice
     return configure(algo, env, {**values, **hyper})
 
 

@@ -107,6 +107,10 @@ class Qmix:
     max_grad_norm: float = option(10.0, "global-norm clip of the gradient of all networks", POSITIVE)
     gamma: float = option(0.99, "discount", UNIT)
     td_lambda: float = option(0.6, "lambda of the value target: 0 one step, 1 the whole episode", UNIT)
+    time_limit: Literal["end", "cut"] = option(
+        "end",
+        "an episode at its limit has ended, as in the reference code, or was cut, and what would follow has a value",
+    )
     reward_scale: float = option(1.0, "what rewards are multiplied by before values are learned from them", POSITIVE)
     epsilon: float = option(0.05, "share of random actions in the end", UNIT)
     anneal: int = option(100_000, "environment steps over which random actions fall from all to epsilon", COUNT)

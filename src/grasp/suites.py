@@ -101,7 +101,8 @@ MARINES = {
     "hidden": 128, "num_envs": 128, "epochs": 8, "minibatches": 4, "lr": 1e-3, "critic_lr": 1e-3
 }  # fmt: skip
 MARINES_REPLAYED = {
-    "hidden": 128, "num_envs": 16, "batch": 64, "lr": 5e-4, "reward_scale": 10.0, "td_lambda": 0.9
+    "hidden": 128, "num_envs": 16, "batch": 64, "lr": 5e-4, "reward_scale": 10.0, "td_lambda": 0.9,
+    "epsilon": 0.02,
 }  # fmt: skip
 TABLE_1 = plain("grasp-mappo", "mappo", "happo", "ma2e")
 SUITES = {
@@ -190,8 +191,8 @@ SUITES = {
         (
             *tuned("mappo", "grasp-mappo", steps=1_000_000, lr=1e-3, critic_lr=1e-3),
             *tuned("happo", "grasp-happo", steps=1_000_000, seeds=3, lr=1e-3, critic_lr=1e-3),
-            *tuned("qmix", "vdn", "grasp-qmix", steps=200_000, seeds=3, lr=5e-4),
-            *tuned("ma2e", steps=60_000, seeds=3, lr=5e-4),
+            *tuned("qmix", "vdn", "grasp-qmix", steps=200_000, seeds=3, lr=5e-4, interval=1),
+            *tuned("ma2e", steps=60_000, seeds=3, lr=5e-4, interval=1),
         ),
         preset="default",
     ),
@@ -199,8 +200,10 @@ SUITES = {
         "all algorithms on SMAX 3m",
         ("smax/3m",),
         (
-            *tuned(*ON_POLICY, steps=6_000_000, decays=True, **MARINES),
-            *tuned(*OFF_POLICY, steps=2_000_000, seeds=3, decays=True, **MARINES_REPLAYED),
+            *tuned("mappo", "grasp-mappo", steps=6_000_000, decays=True, **MARINES),
+            *tuned("happo", "grasp-happo", steps=1_000_000, seeds=3, decays=True, **MARINES),
+            *tuned("qmix", "vdn", "grasp-qmix", steps=300_000, seeds=3, decays=True, **MARINES_REPLAYED),
+            *tuned("ma2e", steps=100_000, seeds=3, decays=True, **MARINES_REPLAYED),
         ),
         preset="default",
         note="The settings were tuned for MAPPO and for QMIX; docs/results.md lists what was tried.",

@@ -34,6 +34,7 @@ SMALL = Qmix(
     lr=1e-2,
     adam_eps=0.1,
     max_grad_norm=3.0,
+    time_limit="cut",
 )
 SGD = optax.sgd(1.0)
 ADAM = optax.chain(optax.clip_by_global_norm(SMALL.max_grad_norm), optax.adam(SMALL.lr, eps=SMALL.adam_eps))
@@ -259,7 +260,8 @@ def goals(hyper, online, target, episode):
 
     last = episode.length - 1
     reward = hyper.reward_scale * episode.reward
-    found = [reward[last] + (0.0 if episode.terminated else hyper.gamma * judged(last + 1))]
+    has_ended = episode.terminated or hyper.time_limit == "end"
+    found = [reward[last] + (0.0 if has_ended else hyper.gamma * judged(last + 1))]
     for t in reversed(range(last)):
         mixed = (1 - hyper.td_lambda) * judged(t + 1) + hyper.td_lambda * found[0]
         found.insert(0, reward[t] + hyper.gamma * mixed)
@@ -312,9 +314,11 @@ def test_the_loss_and_every_agent_s_path_gradient_are_those_of_the_loops(sharing
 
 
 @pytest.mark.parametrize(("trace", "gamma", "scale"), [(0.0, 1.0, 1.0), (1.0, 0.9, 1.0), (0.6, 0.9, 10.0)])
-def test_the_loss_takes_its_lambda_its_discount_and_its_scale(trace, gamma, scale):
+@pytest.mark.parametrize("time_limit", ["end", "cut"])
+def test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit(trace, gamma, scale, time_limit):
     given = case("hybrid")
-    hyper = replace(given.hyper, td_lambda=trace, gamma=gamma, reward_scale=scale, operator="none")
+    options = {"td_lambda": trace, "gamma": gamma, "reward_scale": scale, "time_limit": time_limit}
+    hyper = replace(given.hyper, **options, operator="none")
     online, target = in_loops(given.online, "hybrid"), in_loops(given.target, "hybrid")
     each = apart(given.batch)
     expected = loss(online, each, [goals(hyper, online, target, ep) for ep in each])

@@ -262,7 +262,8 @@ def objective(
     judged = values(target.agent, Actor(hyper.sharing, hyper.sharing), seen)
     next_team = mixers.mix(target.mixer, losses.chosen(judged, greedy), batch.state)[1:]
     reward = batch.reward * hyper.reward_scale
-    goal = returns.td_lambda(reward, next_team, batch.length, batch.terminated, hyper.gamma, hyper.td_lambda)
+    ended = batch.terminated | (hyper.time_limit == "end")
+    goal = returns.td_lambda(reward, next_team, batch.length, ended, hyper.gamma, hyper.td_lambda)
     played = jnp.arange(team.shape[0])[:, None] < batch.length[None]
     error = jnp.where(played, team - jax.lax.stop_gradient(goal), 0.0)
     loss = 0.5 * jnp.square(error).sum() / total_steps
