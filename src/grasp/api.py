@@ -18,7 +18,7 @@ from grasp.envs import base as envs
 from grasp.envs.host import Pool
 from grasp.evaluation import Scores
 from grasp.evaluation import evaluate as score
-from grasp.launch import machines
+from grasp.launch import assistant, machines
 from grasp.launch.local import resolved
 from grasp.launch.places import crew_on
 from grasp.launch.tasks import Crew, Plan, Task, check_failures, tasks_of
@@ -93,7 +93,7 @@ def assist(on: str, config: Config | None = None, *, console: Console | None = N
         config = resolved(config)
         machines.check_devices(config, place.machines)
         build(config)
-    machines.assist(place, config, saying(console or Console()))
+    assistant.assist(place, config, saying(console or Console()))
 
 
 def saying(console: Console) -> Callable[[str], None]:

@@ -4,7 +4,7 @@ import io
 import json
 import socket
 import zipfile
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +61,14 @@ class Link:
         except (EOFError, OSError):
             raise Gone(self.name) from None
 
-    def fileno(self) -> int:
-        return self.pipe.fileno()
-
     def close(self) -> None:
         self.pipe.close()
+
+
+def ready(links: list[Link], seconds: float) -> list[Link]:
+    """Those who say something within so many seconds, or have gone."""
+    speaking = wait([link.pipe for link in links], seconds)
+    return [link for link in links if link.pipe in speaking]
 
 
 def check_name(link: Link) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 
-from grasp.launch import machines
+from grasp.launch import head, machines
 from grasp.launch.local import Pool
 from grasp.launch.tasks import Crew
 from grasp.types import GraspError
@@ -29,8 +29,8 @@ def crew_on(on: str, say: machines.Say = lambda _: None) -> Iterator[Crew]:
     if place is not None:
         if place.number:
             raise GraspError(f"machine {place.number} only helps machine 0, which has the run; call grasp.api.assist")
-        with machines.leading(place, say) as head:
-            yield head
+        with head.leading(place, say) as crew:
+            yield crew
         return
     address = address_of(on)
     if address is None:

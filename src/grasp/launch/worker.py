@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 JOIN_SECONDS = 120
-"""For the workers of several machines to find each other: some import more slowly."""
+"""For the workers of several machines to find each other, some of which import slowly; then jax ends the process."""
 HELD: list[socket.socket] = []
 """What shows the machine's other workers that a core is taken."""
 
@@ -70,20 +70,12 @@ def among(address: str, number: int, machines: int, train: Callable[[], int]) ->
 
     try:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        try:
-            jax.distributed.initialize(
-                address, machines, number, cluster_detection_method="deactivate", initialization_timeout=JOIN_SECONDS
-            )
-        except RuntimeError as error:
-            traceback.print_exc()
-            why = str(error).splitlines()[0]
-            words = f"the workers of {machines} machines did not meet at {address} in {JOIN_SECONDS} s ({why}); "
-            print(f"grasp: {words}may they reach each other at every port?", file=sys.stderr)
-            code = 2
-        else:
-            code = train()
-            if code == 0:
-                jax.distributed.shutdown()
+        jax.distributed.initialize(
+            address, machines, number, cluster_detection_method="deactivate", initialization_timeout=JOIN_SECONDS
+        )
+        code = train()
+        if code == 0:
+            jax.distributed.shutdown()
     except BaseException:
         traceback.print_exc()
         code = 1
