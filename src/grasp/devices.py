@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.flatten_util import ravel_pytree
@@ -48,7 +49,7 @@ def put(tree: PyTree, places: PyTree) -> PyTree:
     def one(x: jax.Array, place: NamedSharding) -> jax.Array:
         if not x.is_fully_addressable:  # a program's result, which it left in its place
             return x
-        if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
             return jax.random.wrap_key_data(one(jax.random.key_data(x), place))
         whole = np.asarray(x)
         return jax.make_array_from_callback(whole.shape, place, lambda part: whole[part])
