@@ -60,7 +60,10 @@ def same_files(one: Path, other: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_machines_train_the_run_of_one_through_the_loss_of_each(tmp_path):
+def test_two_machines_train_the_run_of_one_through_the_loss_of_each(tmp_path, monkeypatch):
+    # nine workers of two programs: none compiles what another has compiled
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[2] / ".pytest_cache" / "jax"))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
     one, many = tmp_path / "one", tmp_path / "many"
     grasp.train("grasp-mappo", "matrix/climbing", out=one, devices=2, seeds=2, **SIZES)
     port = links.free_port()

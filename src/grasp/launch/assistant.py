@@ -11,7 +11,7 @@ from grasp import algos
 from grasp import config as configs
 from grasp.config import Config
 from grasp.envs import base as envs
-from grasp.launch.links import Gone, Link, check_name, unpacked
+from grasp.launch.links import Gone, Hello, Link, check_name, unpacked
 from grasp.launch.machines import LOOK_SECONDS, MEET_SECONDS, Place, Say, alike, work
 from grasp.launch.tasks import Task
 from grasp.types import GraspError
@@ -49,8 +49,7 @@ def knock(place: Place) -> socket.socket:
 
 def serve(link: Link, place: Place, config: Config | None, say: Say) -> None:
     own = None if config is None else configs.to_json(config)
-    hello = {"number": place.number, "machines": place.machines, "host": platform.node()}
-    link.send(hello | {"alike": alike(), "config": own})
+    link.send(Hello(place.number, place.machines, platform.node(), alike(), own)._asdict())
     patience = MEET_SECONDS
     while True:
         said = link.receive(patience)

@@ -9,7 +9,7 @@ from typing import Any
 
 from grasp import config as configs
 from grasp.config import Config
-from grasp.launch.links import Gone, Link, check_name, free_port, packed, ready
+from grasp.launch.links import Gone, Hello, Link, check_name, free_port, hello_on, packed, ready
 from grasp.launch.machines import MEET_SECONDS, NEWS_SECONDS, Place, Say, alike, check_devices, heard, work
 from grasp.launch.tasks import Failure, Plan, Report, Task
 from grasp.types import GraspError
@@ -81,35 +81,34 @@ class Head:
         """Take in who has come, unless it would train something else, or is nobody of ours."""
         link = Link(ends)
         try:
-            hello = link.receive(HELLO_SECONDS)
-            number, machines = int(hello["number"]), int(hello["machines"])
-            link.name = f"machine {number} of {machines} ({hello['host']})"
+            hello = hello_on(link, HELLO_SECONDS)
+            link.name = f"machine {hello.number} of {hello.machines} ({hello.host})"
             problem = self.objection(link, hello, config)
             link.send({"end": problem} if problem else {"config": configs.to_json(config)})
-            problem = problem or link.receive(MEET_SECONDS)["problem"]
-        except (Gone, KeyError, ValueError, TypeError, AttributeError):
+            problem = problem or link.receive(MEET_SECONDS).get("problem", "")
+        except Gone:
             link.close()
             return
         if problem:
             link.close()
             raise GraspError(problem)
-        if number in self.links:
-            self.links[number].close()
-        self.links[number] = link
+        if hello.number in self.links:
+            self.links[hello.number].close()
+        self.links[hello.number] = link
 
-    def objection(self, link: Link, hello: dict[str, Any], config: Config) -> str:
+    def objection(self, link: Link, hello: Hello, config: Config) -> str:
         """Why a machine cannot take part, in words; nothing where it can."""
         machines = self.place.machines
-        if hello["machines"] != machines:
+        if hello.machines != machines:
             return f"{link.name} is not one of {machines}; type the same number of machines on all of them"
-        before = self.links.get(hello["number"])
-        if before and not ready([before], 0):  # one that ended has been followed by another
+        before = self.links.get(hello.number)
+        if before and not ready([before], 0.0):  # one that ended has been followed by another
             return f"{link.name} is there already, as {before.name}; give each machine a number of its own"
         for name, value in alike().items():
-            if hello["alike"].get(name) != value:
-                return f"{link.name} has {name} {hello['alike'].get(name)}, and the head {value}; make them the same"
-        if hello["config"] is not None:
-            here, there = flat(config), flat(configs.from_json(hello["config"], link.name))
+            if hello.alike.get(name) != value:
+                return f"{link.name} has {name} {hello.alike.get(name)}, and the head {value}; make them the same"
+        if hello.config is not None:
+            here, there = flat(config), flat(configs.from_json(hello.config, link.name))
             for name in here | there:
                 if here.get(name) != there.get(name):
                     return (

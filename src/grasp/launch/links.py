@@ -6,7 +6,7 @@ import socket
 import zipfile
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from grasp import runs
 from grasp.checkpoint import stored
@@ -63,6 +63,25 @@ class Link:
 
     def close(self) -> None:
         self.pipe.close()
+
+
+class Hello(NamedTuple):
+    """What a machine says of itself when it comes."""
+
+    number: int
+    machines: int
+    host: str
+    alike: dict[str, str]
+    """What must be the same on all."""
+    config: str | None
+    """What it was told to train; None where it trains whatever the head does."""
+
+
+def hello_on(link: Link, seconds: float) -> Hello:
+    words = link.receive(seconds)
+    if words.keys() != set(Hello._fields):
+        raise Gone(link.name)
+    return Hello(**words)
 
 
 def ready(links: list[Link], seconds: float) -> list[Link]:

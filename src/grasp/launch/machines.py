@@ -89,7 +89,7 @@ def work(task: Task, place: Place, address: str, links: list[Link], report: Repo
                 if message is None:
                     break
                 report(task, message)
-            news = heard(links, 0, task)
+            news = heard(links, 0.0, task)
             if news:
                 return news
     finally:
@@ -104,7 +104,7 @@ def work(task: Task, place: Place, address: str, links: list[Link], report: Repo
 def heard(links: list[Link], seconds: float, task: Task) -> str:
     """The first bad news of other machines within so many seconds. Who ended well is not listened to any more."""
     end = time.monotonic() + seconds
-    while links and (speaking := ready(links, max(end - time.monotonic(), 0))):
+    while links and (speaking := ready(links, max(end - time.monotonic(), 0.0))):
         for link in speaking:
             links.remove(link)
             try:
