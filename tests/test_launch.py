@@ -254,7 +254,7 @@ def test_places(on, address):
 @pytest.mark.parametrize("on", ["", "rya", "ray://", "ray://head", "ray://head:99999", "ray://a b:1", "slurm"])
 def test_a_place_that_is_none_is_one_sentence(on, tmp_path, capsys):
     assert cli.main(["train", "mappo", "matrix/climbing", "--out", str(tmp_path / "run"), "--on", on]) == 2
-    assert f"--on is local, ray or ray://HOST:PORT, not '{on}'" in capsys.readouterr().err
+    assert f"--on is local, ray, ray://HOST:PORT or K/N@HEAD:PORT, not '{on}'" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

@@ -13,11 +13,12 @@ from jaxtyping import Array, Bool, Float, Int
 from rich.console import Console
 
 from grasp import algos, comparison, film, hosted, html, records, recovery, runs, shares, tables
-from grasp.config import LARGEST, Config, configure
+from grasp.config import LARGEST, Config, configure, validate
 from grasp.envs import base as envs
 from grasp.envs.host import Pool
 from grasp.evaluation import Scores
 from grasp.evaluation import evaluate as score
+from grasp.launch import assistant, machines
 from grasp.launch.local import resolved
 from grasp.launch.places import crew_on
 from grasp.launch.tasks import Crew, Plan, Task, check_failures, tasks_of
@@ -47,7 +48,8 @@ def train(
     spec = build(config)[0].spec
     if tensorboard:
         require_tensorboard()
-    with crew_on(on) as crew:
+    console = console or Console()
+    with crew_on(on, saying(console)) as crew:
         words = crew.check([Plan(path, config, config.seeds)])
         return carry_on(runs.create(path, config, spec), crew, tensorboard, console, words)
 
@@ -69,10 +71,11 @@ def resume(
     if not left:
         raise GraspError(f"{path} is finished; train longer with: grasp resume {path} --steps {2 * run.config.steps}")
     build(run.config)
-    if devices is not None:
-        resolved(replace(run.config, devices=devices))  # refuses simulators
-    with crew_on(on) as crew:
-        words = crew.check([Plan(run.path, run.config, left)])
+    config = run.config if devices is None else runs.spread(run.config, devices)
+    validate(resolved(config))  # what cannot be spread is refused before anybody is called
+    console = console or Console()
+    with crew_on(on, saying(console)) as crew:
+        words = crew.check([Plan(run.path, config, left)])
         if devices is not None:
             run = runs.move(run, devices)
         if steps is not None:
@@ -80,9 +83,25 @@ def resume(
         return carry_on(run, crew, tensorboard, console, words)
 
 
-def carry_on(run: Run, crew: Crew, tensorboard: bool, console: Console | None, words: Sequence[str]) -> Run:
+def assist(on: str, config: Config | None = None, *, console: Console | None = None) -> None:
+    """Train for machine 0, as the machine that `on` names (K/N@HEAD:PORT). Machine 0 tells what; a `config` that is
+    given must be the same as there."""
+    place = machines.place_of(on)
+    if place is None or place.number == 0:
+        raise GraspError(f"only machines 1 to N-1 of N assist, and '{on}' is none of them")
+    if config is not None:
+        config = resolved(config)
+        machines.check_devices(config, place.machines)
+        build(config)
+    assistant.assist(place, config, saying(console or Console()))
+
+
+def saying(console: Console) -> Callable[[str], None]:
+    return lambda text: console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def carry_on(run: Run, crew: Crew, tensorboard: bool, console: Console, words: Sequence[str]) -> Run:
     """Train what is left of a run, showing how it goes; `words` are said first."""
-    console = console or Console()
     listeners: list[Reporter] = []
 
     def tell_all(_: Task, line: dict[str, Any]) -> None:

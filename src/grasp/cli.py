@@ -153,9 +153,11 @@ def add_tensorboard_flag(command: argparse.ArgumentParser) -> None:
     command.add_argument("--tensorboard", action="store_true", help="write TensorBoard event files too")
 
 
-def add_on_flag(command: argparse.ArgumentParser) -> None:
-    where = "this machine's cores (local), or a Ray cluster: ray, ray://HOST:PORT (default: local)"
-    command.add_argument("--on", metavar="PLACE", default="local", help=where)
+def add_on_flag(command: argparse.ArgumentParser, several: bool = True) -> None:
+    where = "this machine's cores (local), or a Ray cluster: ray, ray://HOST:PORT"
+    if several:
+        where += "; or one run on N machines, typed on each: K/N@HEAD:PORT, from 0/N on HEAD to N-1/N, with --devices"
+    command.add_argument("--on", metavar="PLACE", default="local", help=f"{where} (default: local)")
 
 
 def add_resume(commands: Any, _: list[str]) -> None:
@@ -218,7 +220,7 @@ def add_reproduce(commands: Any, arguments: list[str]) -> None:
     budgets = "; ".join(f"{name}: {budget.words}" for name, budget in BUDGETS.items())
     command.add_argument("--budget", default="smoke", help=f"{budgets} (default: smoke)")
     command.add_argument("--out", metavar="DIR", type=named, help="(default: reproduced/SUITE-BUDGET)")
-    add_on_flag(command)
+    add_on_flag(command, several=False)
     command.add_argument("--jax", action="store_true", help="our own simulation where the real one is not JAX")
     for name in ("steps", "seeds"):
         command.add_argument(f"--{name}", type=whole(name), help="instead of the budget's")

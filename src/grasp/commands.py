@@ -8,13 +8,18 @@ def run_train(options: argparse.Namespace) -> None:
     from rich.console import Console
 
     from grasp import api, cache, report
+    from grasp.config import configure
     from grasp.envs import base as envs
+    from grasp.launch.machines import is_assistant
 
     cache.enable()
     given = {name: getattr(options, name) for name in options.names if hasattr(options, name)}
     of_env = {flag.removeprefix("--env."): getattr(options, flag.removeprefix("--"), None) for flag in options.of_env}
     env = envs.with_options(options.env, {name: text for name, text in of_env.items() if text is not None})
     console = Console()
+    if is_assistant(options.on):
+        api.assist(options.on, configure(options.algo, env, given), console=console)
+        return
     where = {"out": options.out, "on": options.on, "tensorboard": options.tensorboard}
     run = api.train(options.algo, env, console=console, **where, **given)
     report.print_run(run, console)
@@ -24,9 +29,13 @@ def run_resume(options: argparse.Namespace) -> None:
     from rich.console import Console
 
     from grasp import api, cache, report
+    from grasp.launch.machines import is_assistant
 
     cache.enable()
     console = Console()
+    if is_assistant(options.on):  # machine 0 has the run, and says what is left of it
+        api.assist(options.on, console=console)
+        return
     where = {"on": options.on, "tensorboard": options.tensorboard}
     run = api.resume(options.run, steps=options.steps, devices=options.devices, console=console, **where)
     report.print_run(run, console)

@@ -9,8 +9,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
 from jax.flatten_util import ravel_pytree
-from jax.sharding import AxisType, Mesh, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from grasp.types import GraspError, PyTree
 
@@ -26,11 +29,37 @@ class Partial(NamedTuple):
 
 
 def mesh(number: int) -> Mesh:
-    """The first `number` devices of this machine (of all machines, with several)."""
-    found = len(jax.devices())
-    if found < number:
-        raise GraspError(f"{number} devices were asked for and {found} found; give at most --devices {found}")
-    return jax.make_mesh((number,), (AXIS,), (AxisType.Auto,), devices=jax.devices()[:number])
+    """The first `number` devices of this machine; with several machines, of each as many."""
+    machines = range(jax.process_count())
+    own = number // len(machines)
+    found = [jax.local_devices(machine) for machine in machines]
+    fewest = min(map(len, found)) * len(machines)
+    if fewest < number:
+        raise GraspError(f"{number} devices were asked for and {fewest} found; give at most --devices {fewest}")
+    chosen = [device for devices in found for device in devices[:own]]
+    return jax.make_mesh((number,), (AXIS,), (AxisType.Auto,), devices=chosen)
+
+
+def put(tree: PyTree, places: PyTree) -> PyTree:
+    """Every leaf where it is to be; nothing moves that is there already. What is on a machine alone must be the same on
+    all of them: each keeps its part."""
+    if jax.process_count() == 1:
+        return jax.device_put(tree, places)
+
+    def one(x: jax.Array, place: NamedSharding) -> jax.Array:
+        if not x.is_fully_addressable:  # a program's result, which it left in its place
+            return x
+        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(one(jax.random.key_data(x), place))
+        whole = np.asarray(x)
+        return jax.make_array_from_callback(whole.shape, place, lambda part: whole[part])
+
+    return jax.tree.map(lambda place, part: jax.tree.map(lambda x: one(x, place), part), places, tree)
+
+
+def agreed(answer: bool) -> bool:
+    """The first machine's answer, on all of them: a clock may tell them different things."""
+    return answer if jax.process_count() == 1 else bool(multihost_utils.broadcast_one_to_all(np.asarray(answer)))
 
 
 def number() -> int:

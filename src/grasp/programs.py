@@ -98,7 +98,7 @@ def on_device(config: Config, env: Env, algorithm: Algorithm, num_seeds: int) ->
 
 def on_many(programs: Programs, mesh: Mesh) -> Programs:
     """The same programs with the environments spread over a mesh. What is stored is gathered, so that it can go on with
-    any number of devices."""
+    any number of devices; what is read is on every machine."""
     same = NamedSharding(mesh, devices.SAME)
     places = RunState._make([same, NamedSharding(mesh, devices.SECOND), same, same])  # the seed's axis is the first
 
@@ -107,15 +107,15 @@ def on_many(programs: Programs, mesh: Mesh) -> Programs:
 
         def call(*arguments: PyTree) -> PyTree:
             with jax.set_mesh(mesh):
-                return function(*jax.device_put(arguments, given))
+                return function(*devices.put(arguments, given))
 
         return call
 
     return programs._replace(
-        advance=among(programs.advance, places),
+        advance=among(jax.jit(programs.advance, donate_argnums=0, out_shardings=(places, same)), places),
         outline=among(jax.jit(programs.outline, out_shardings=same), places),
-        score=among(programs.score, same, same),
-        score_best=among(programs.score_best, same, same),
+        score=among(jax.jit(programs.score, out_shardings=same), same, same),
+        score_best=among(jax.jit(programs.score_best, out_shardings=same), same, same),
     )
 
 

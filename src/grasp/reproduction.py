@@ -18,6 +18,7 @@ from grasp.config import Config, configure, did_you_mean
 from grasp.envs import base as envs
 from grasp.hyper import ALGORITHMS, Qmix
 from grasp.launch.local import resolved
+from grasp.launch.machines import place_of
 from grasp.launch.places import crew_on
 from grasp.launch.tasks import Plan, tasks_of
 from grasp.status import Row, Status
@@ -49,6 +50,8 @@ def reproduce(
     `counterparts` takes, for every environment whose simulator is not JAX, the one of ours that stands in for it.
     """
     chosen, long = find(suite, SUITES, "suite"), find(budget, BUDGETS, "budget")
+    if place_of(on):
+        raise GraspError(f"--on {on} is one run on several machines, for train and resume; a suite takes local or ray")
     console = console or Console()
     home = Path(out) if out else Path("reproduced") / f"{suite}-{budget}{'-jax' * counterparts}"
     playable = scenarios(chosen, suite, budget, counterparts, console)

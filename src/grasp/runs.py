@@ -136,8 +136,13 @@ def move(run: Run, devices: int) -> Run:
     """The same run on another number of devices: the same numbers but for the order in which floats are added."""
     if set(run.seeds) != set(run.config.seed_list):
         raise GraspError(f"other devices are for the whole run; type: grasp resume {run.path} --devices {devices}")
-    parallel = "processes" if devices > 1 else run.config.parallel
-    return rewrite(run, dataclasses.replace(run.config, devices=devices, parallel=parallel))
+    return rewrite(run, spread(run.config, devices))
+
+
+def spread(config: Config, devices: int) -> Config:
+    """The configuration with another number of devices."""
+    parallel = "processes" if devices > 1 else config.parallel
+    return dataclasses.replace(config, devices=devices, parallel=parallel)
 
 
 def rewrite(run: Run, config: Config) -> Run:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Shaped
 
-from grasp import checkpoint, recovery, segments
+from grasp import checkpoint, devices, recovery, segments
 from grasp.claims import Claim
 from grasp.envs.host import SimulatorFault
 from grasp.evaluation import Scores
@@ -113,7 +113,7 @@ class Session:
             is_evaluation = self.config.is_evaluation(iteration)
             if is_evaluation:
                 self.evaluate(state, iteration)
-            if is_evaluation or time.monotonic() - self.saved > CHECKPOINT_SECONDS:
+            if is_evaluation or devices.agreed(time.monotonic() - self.saved > CHECKPOINT_SECONDS):
                 self.save(state, iteration)
         self.conclude(state)
 

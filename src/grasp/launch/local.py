@@ -105,9 +105,10 @@ class Pool:
                 worker.process.kill()
         return failures
 
-    def start(self, task: Task, place: str) -> Worker:
-        """A worker whose standard input stays open as long as this process lives: its end is the worker's end."""
-        command = [sys.executable, "-P", "-m", "grasp.launch.worker", *task.words_at(place)]
+    def start(self, task: Task, place: str, *more: str) -> Worker:
+        """A worker, which may be told `more`. Its standard input stays open as long as this process lives: that ends,
+        and the worker with it."""
+        command = [sys.executable, "-P", "-m", "grasp.launch.worker", *task.words_at(place), *more]
         # the same modules as here, found in the same order: the user's own environment may be among them
         paths = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         pipe = subprocess.PIPE

@@ -1,5 +1,6 @@
 """A task in a process of its own: `python -m grasp.launch.worker RUN SEEDS CORES DEVICES [PATIENCE ADDRESS NODE]`,
-started by `grasp.launch.local`, or on a cluster's node by `grasp.launch.remote`.
+started by `grasp.launch.local`, or on a cluster's node by `grasp.launch.remote`. Where machines train one run together
+(`grasp.launch.machines`), NODE is K/N, this machine's number and theirs, and DEVICES are those of all.
 
 Messages for the parent go to standard output, one JSON object a line; faults to standard error.
 """
@@ -9,8 +10,12 @@ import os
 import socket
 import sys
 import threading
+import traceback
+from collections.abc import Callable
 from typing import Any
 
+JOIN_SECONDS = 120
+"""For the workers of several machines to find each other, some of which import slowly; then jax ends the process."""
 HELD: list[socket.socket] = []
 """What shows the machine's other workers that a core is taken."""
 
@@ -58,21 +63,55 @@ def die_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
+def among(address: str, number: int, machines: int, train: Callable[[], int]) -> int:
+    """Train together with the workers of other machines, which jax must know of before anything else. Who fails does
+    not say goodbye: jax would wait for the others, who wait for it."""
+    import jax
+
+    try:
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        jax.distributed.initialize(
+            address, machines, number, cluster_detection_method="deactivate", initialization_timeout=JOIN_SECONDS
+        )
+        code = train()
+        if code == 0:
+            jax.distributed.shutdown()
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stderr.flush()
+    os._exit(code)
+
+
 def main() -> int:
     path, seeds, place, devices = sys.argv[1], [int(s) for s in sys.argv[2].split(",")], sys.argv[3], int(sys.argv[4])
     patience = float(sys.argv[5]) if len(sys.argv) > 5 else 0.0
+    address, node = sys.argv[6:8] if len(sys.argv) > 7 else ("", "")
+    number, machines = map(int, node.split("/")) if "/" in node else (0, 1)
     # the words are those of grasp.launch.tasks, whose import would start jax
     if place != "every":
-        pin(free_cores(devices) if place == "any" else [int(core) for core in place.split(",")], devices)
+        own = devices // machines
+        pin(free_cores(own) if place == "any" else [int(core) for core in place.split(",")], own)
     die_with_parent()
     stream = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever an import or a simulator prints must not mix with the messages
-    from grasp import cache, runs
-    from grasp.training import train
-    from grasp.types import GraspError
 
     def report(message: dict[str, Any]) -> None:
         print(json.dumps(message), file=stream)
+
+    def train() -> int:
+        return train_task(path, seeds, patience, address, node, report)
+
+    return among(address, number, machines, train) if machines > 1 else train()
+
+
+def train_task(
+    path: str, seeds: list[int], patience: float, address: str, node: str, report: Callable[[dict[str, Any]], None]
+) -> int:
+    """The exit code: 0, or 2 with a sentence on standard error."""
+    from grasp import cache, runs
+    from grasp.training import train
+    from grasp.types import GraspError
 
     cache.enable()
     try:
@@ -80,8 +119,7 @@ def main() -> int:
         if run.config.nodes > 1:
             from grasp.launch.collectors import Collectors
 
-            address, here = sys.argv[6:8]
-            others = Collectors(run, seeds[0], address, here, report)
+            others = Collectors(run, seeds[0], address, node, report)
         train(run, seeds, report, patience, others)
     except GraspError as mistake:
         print(f"grasp: {mistake}", file=sys.stderr)
