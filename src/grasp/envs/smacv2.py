@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from grasp.envs.host import ask, interpreter
-from grasp.envs.smac import ADAPTER
+from grasp.envs.smac import ADAPTER, MEDIVACS, Rows, scenes
 from grasp.types import Host
 
 
@@ -14,11 +14,15 @@ class Options(NamedTuple):
     n_enemies: int = 10
 
 
+RACES = {"10gen_terran": MEDIVACS, "10gen_protoss": Rows(1, 1, types=3), "10gen_zerg": Rows(types=3)}
+
+
 def names() -> list[str]:
-    return ["10gen_terran", "10gen_protoss", "10gen_zerg"]
+    return list(RACES)
 
 
 def make(task: str, n_units: int = 10, n_enemies: int | None = None) -> Host:
     """The battle; as many enemies as units, unless told."""
     teams = {"n_units": n_units, "n_enemies": n_units if n_enemies is None else n_enemies}
-    return ask(f"smacv2/{task}", interpreter("smacv2"), ADAPTER, task, {"game": "smacv2", **teams})
+    host = ask(f"smacv2/{task}", interpreter("smacv2"), ADAPTER, task, {"game": "smacv2", **teams})
+    return host._replace(scene=scenes(host.spec, RACES[task]) if task in RACES else None)
