@@ -100,12 +100,13 @@ browser:
 test-browser: setup browser
 	GRASP_BROWSER=1 $(BIN)/python -m pytest tests/dash/test_dash_browser.py
 
-# On the other interpreter, with the jax it resolves: the fast tests of all that is not one algorithm's or one simulator's
-# own arithmetic (training, resuming and every environment's contract are among them). Nothing to do where there is none.
+# On the other interpreter, with the jax it resolves, what would notice a difference: the library, every environment's
+# contract, networks, rollouts, checkpoints, and the commands, which train. Nothing to do where there is none.
+OTHER_TESTS := tests/consensus tests/envs/test_contract.py tests/test_nets.py tests/test_rollout.py tests/test_checkpoint.py tests/test_commands.py
 test-other:
 ifneq ($(OTHER),)
 	$(MAKE) setup VENV=.venv-3.12 PYTHON=$(OTHER)
-	.venv-3.12/bin/python -m pytest -n 2 --dist loadgroup -m 'not slow and not learning' --ignore tests/algos --ignore-glob '*skirmish*'
+	.venv-3.12/bin/python -m pytest -n 2 --dist loadgroup -m 'not slow and not learning' $(OTHER_TESTS)
 endif
 
 lint: setup
