@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 import grasp
 from grasp import api, checkpoint, cli, devices
 from grasp.config import configure
-from grasp.launch import assistant, head, links, machines
+from grasp.launch import assistant, head, links, machines, worker
 from grasp.launch.head import leading
 from grasp.launch.local import resolved
 from grasp.launch.machines import Place, place_of
@@ -31,30 +31,18 @@ SIZES = {
     "steps": 160 * 24, "eval_interval": 160 * 4,
 }  # fmt: skip
 WORDS = [part for name, value in SIZES.items() for part in (f"--{name}", str(value))]
-SLOW = """
-import os, sys, time
-from grasp.envs import base
-def make():
-    if os.environ.get("SLOW") and "grasp.launch.worker" in sys.orig_argv:
-        time.sleep(float(os.environ["SLOW"]))
-    return base.make("matrix/climbing")
-"""
-ENV = "slow_game:make"
-TRAIN = ["train", "grasp-mappo", ENV, "--devices", "2", "--seeds", "2", *WORDS]
+TRAIN = ["train", "grasp-mappo", "matrix/climbing", "--devices", "2", "--seeds", "2", *WORDS]
 
 
 @pytest.fixture
-def two(monkeypatch):
-    """The same command on both machines. Only the first knows of the run directory; the second needs longer to begin
-    the run than gloo would wait for it."""
+def two():
+    """The same command on both machines; only the first knows of the run directory."""
     begun = []
 
     def both(port: int, out: Path, *words: str) -> list[subprocess.Popen]:
-        where, late = (["--out", str(out)], "35") if words[0] == "train" else ([], "")
+        where = ["--out", str(out)] if words[0] == "train" else []
         begun.append(start(*words, *where, "--on", f"0/2@127.0.0.1:{port}"))
-        monkeypatch.setenv("SLOW", late)
         begun.append(start(*words, "--on", f"1/2@127.0.0.1:{port}"))
-        monkeypatch.delenv("SLOW")
         return begun[-2:]
 
     yield both
@@ -87,11 +75,8 @@ def test_two_machines_train_the_run_of_one_through_the_loss_of_each(two, tmp_pat
     # nine workers of two programs: none compiles what another has compiled
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[2] / ".pytest_cache" / "jax"))
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
-    (tmp_path / "slow_game.py").write_text(SLOW)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
-    monkeypatch.syspath_prepend(tmp_path)
     one, many = tmp_path / "one", tmp_path / "many"
-    grasp.train("grasp-mappo", ENV, out=one, devices=2, seeds=2, **SIZES)
+    grasp.train("grasp-mappo", "matrix/climbing", out=one, devices=2, seeds=2, **SIZES)
     port = links.free_port()
     first, second = two(port, many, *TRAIN)
     wait_for(lambda: len(lines_of(many)) >= 12, first)
@@ -123,6 +108,7 @@ import sys
 import jax
 jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))
 from grasp import devices
+devices.meet(4)
 first = jax.process_index() == 0
 assert devices.agreed(first) and not devices.agreed(not first)
 assert jax.device_count() == 4
@@ -144,6 +130,15 @@ def test_the_first_machine_decides_and_each_gives_as_many_devices():
     finally:
         for peer in peers:
             peer.kill()
+
+
+def test_workers_meet_before_anything_that_may_take_one_of_them_longer(monkeypatch, capsys):
+    def met(number):
+        raise GraspError(f"met with {number}")
+
+    monkeypatch.setattr(devices, "meet", met)
+    assert worker.train_task("no/such/run", [0], 4, 0.0, "", "0/2", lambda _: None) == 2
+    assert capsys.readouterr().err == "grasp: met with 4\n"
 
 
 def test_whether_to_save_is_agreed_on(tmp_path, monkeypatch):
