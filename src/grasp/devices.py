@@ -57,6 +57,14 @@ def put(tree: PyTree, places: PyTree) -> PyTree:
     return jax.tree.map(lambda place, part: jax.tree.map(lambda x: one(x, place), part), places, tree)
 
 
+def meet(number: int) -> None:
+    """Have all machines send a first message. Who is half a minute late for it is given up by gloo; for later ones it
+    is waited for, however long it compiles."""
+    if jax.process_count() > 1:
+        ones = put(jnp.ones(number), NamedSharding(mesh(number), HERE))
+        jax.block_until_ready((jax.jit(jnp.sum)(ones), agreed(True)))
+
+
 def agreed(answer: bool) -> bool:
     """The first machine's answer, on all of them: a clock may tell them different things."""
     return answer if jax.process_count() == 1 else bool(multihost_utils.broadcast_one_to_all(np.asarray(answer)))

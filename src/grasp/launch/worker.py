@@ -100,21 +100,30 @@ def main() -> int:
         print(json.dumps(message), file=stream)
 
     def train() -> int:
-        return train_task(path, seeds, patience, address, node, report)
+        return train_task(path, seeds, devices, patience, address, node, report)
 
     return among(address, number, machines, train) if machines > 1 else train()
 
 
 def train_task(
-    path: str, seeds: list[int], patience: float, address: str, node: str, report: Callable[[dict[str, Any]], None]
+    path: str,
+    seeds: list[int],
+    number: int,
+    patience: float,
+    address: str,
+    node: str,
+    report: Callable[[dict[str, Any]], None],
 ) -> int:
     """The exit code: 0, or 2 with a sentence on standard error."""
-    from grasp import cache, runs
-    from grasp.training import train
+    from grasp import cache, devices
     from grasp.types import GraspError
 
     cache.enable()
     try:
+        devices.meet(number)  # before anything that may take longer on one machine than on another
+        from grasp import runs
+        from grasp.training import train
+
         run, others = runs.find(path), None
         if run.config.nodes > 1:
             from grasp.launch.collectors import Collectors
