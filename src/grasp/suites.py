@@ -176,7 +176,7 @@ SUITES = {
     "algorithms": Suite(
         "all algorithms on small tasks, with our own settings",
         ("matrix/climbing", "mpe/simple_spread", "smax/3m", "skirmish/3m"),
-        plain("mappo", "grasp-mappo", "happo", "grasp-happo", "qmix", "vdn", "grasp-qmix", "ma2e"),
+        plain(*ON_POLICY, *OFF_POLICY),
         preset="default",
     ),
     "results-climbing": Suite(
