@@ -8,15 +8,32 @@ import argparse
 import jax
 import numpy as np
 
+from grasp import hosted
 from grasp.bench.envs import at_random
 from grasp.envs import base
+from grasp.envs.host import Pool
 from grasp.evaluation import Scores, evaluate
+from grasp.stats import wilson
+from grasp.types import Host
+
+COPIES, WORKERS, DEADLINE, RESTARTS = 16, 2, 60.0, 10
 
 
 def measure(name: str, episodes: int, seed: int) -> Scores:
-    env = base.compiled(name)
+    env, key = base.make(name), jax.random.key(seed)
+    if isinstance(env, Host):
+        pool = Pool(env, COPIES, WORKERS, DEADLINE, RESTARTS)
+        try:
+            return hosted.evaluate(hosted.Stage(pool, at_random()), (), key, episodes)
+        finally:
+            pool.close()
     play = jax.jit(lambda key: evaluate(env, at_random(), (), key, episodes))
-    return jax.device_get(play(jax.random.key(seed)))
+    return jax.device_get(play(key))
+
+
+def wins(scores: Scores) -> str:
+    low, high = wilson(int(np.sum(scores.won)), len(scores.won)) or (0.0, 1.0)
+    return f"  wins {np.mean(scores.won):.3f} [{low:.3f}, {high:.3f}]"
 
 
 def main() -> None:
@@ -25,12 +42,13 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=1024)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    print(f"random legal actions, {options.episodes} episodes, mean ± standard error")
+    print(f"random legal actions, {options.episodes} episodes, mean ± standard error, Wilson's 95 % interval of wins")
     for name in options.envs:
         scores = measure(name, options.episodes, options.seed)
         error = np.std(scores.returned) / np.sqrt(options.episodes)
-        wins = f"  wins {np.mean(scores.won):.3f}" if base.make(name).spec.has_wins else ""
-        print(f"{name}  return {np.mean(scores.returned):.2f} ± {error:.2f}{wins}")
+        won = wins(scores) if base.make(name).spec.has_wins else ""
+        length = f"  steps {np.mean(scores.length):.1f}"
+        print(f"{name}  return {np.mean(scores.returned):.2f} ± {error:.2f}{length}{won}")
 
 
 if __name__ == "__main__":
