@@ -40,8 +40,17 @@ class Stage:
         self.act = jax.jit(self._act, static_argnames="greedy")
 
     def _act(
-        self, state: PyTree, memory: PyTree, first: Array, active: Array, seen: Observation, key: Key, greedy: bool
+        self,
+        state: PyTree,
+        memory: PyTree,
+        first: Array,
+        active: Array,
+        seen: Observation,
+        key: Key,
+        turn: Array,
+        greedy: bool,
     ) -> Decision:
+        key = jax.random.fold_in(key, turn)  # here, where it costs nothing: alone it takes as long as acting
         decision = self.algorithm.act(state, cleared(memory, first), seen, key, greedy)
         if not self.judging:
             decision = decision._replace(preference=(), value=())  # not computed, and not fetched
@@ -75,12 +84,15 @@ class Stage:
             lost = np.union1d(lost, copies)
         return lost
 
-    def decide(self, place: int, active: Copies, state: PyTree, key: Key, greedy: bool) -> tuple[Observation, Decision]:
-        """Act in a group, and set those of it stepping that are active."""
+    def decide(
+        self, tick: int, place: int, active: Copies, state: PyTree, key: Key, greedy: bool
+    ) -> tuple[Observation, Decision]:
+        """Act in a group, and set those of it stepping that are active; every tick and group draws anew."""
         group = self.groups[place]
         seen = observed(self.pool, group)
         playing = np.isin(group, active)
-        decision = self.act(state, self.memory[place], self.first[group], playing, seen, key, greedy=greedy)
+        turn = tick * len(self.groups) + place
+        decision = self.act(state, self.memory[place], self.first[group], playing, seen, key, turn, greedy=greedy)
         self.memory[place] = decision.memory
         decision = jax.device_get(decision)
         self.pool.records["action"][active] = decision.action[playing]
@@ -117,14 +129,14 @@ class Columns:
         """What was seen, remembered and done, and how it was recorded: allocated by the first decision."""
         self.followed: PyTree = None
 
-    def act(self, place: int, state: PyTree, key: Key) -> None:
+    def act(self, tick: int, place: int, state: PyTree, key: Key) -> None:
         """Let the copies of a group act that have not finished their columns."""
         group = self.stage.groups[place]
         active = group[self.time[group] < self.num_steps]
         if not len(active):
             return
         first, memory = self.stage.first[group], jax.device_get(self.stage.memory[place])
-        seen, did = self.stage.decide(place, active, state, key, False)
+        seen, did = self.stage.decide(tick, place, active, state, key, False)
         row = seen, memory, first, did.action, did.record
         if self.acted is None:
             self.acted, self.followed = jax.tree.map(self.empty, row), jax.tree.map(self.empty, seen)
@@ -189,7 +201,7 @@ def collect(stage: Stage, state: PyTree, key: Key, num_steps: int) -> tuple[Traj
             columns.rewind(lost)
             ended = columns.follow(moved) if len(moved) else moved
             columns.rewind(stage.renew(place, np.union1d(ended, lost)))
-            columns.act(place, state, jax.random.fold_in(key, tick * len(stage.groups) + place))
+            columns.act(tick, place, state, key)
         tick += 1
     told, stage.pool.unreported = stage.pool.unreported, 0  # those of an evaluation before this, too
     return columns.trajectory(), columns.outcome, told
@@ -226,7 +238,7 @@ def evaluate(stage: Stage, state: PyTree, key: Key, episodes: int, greedy: bool 
             forget(stage.renew(place, np.union1d(ended, lost)))
             active = group[episode[group] < episodes]
             if len(active):
-                stage.decide(place, active, state, jax.random.fold_in(key, tick * len(stage.groups) + place), greedy)
+                stage.decide(tick, place, active, state, key, greedy)
         tick += 1
     return scores
 
@@ -243,7 +255,7 @@ def record(stage: Stage, state: PyTree, key: Key, episodes: int) -> list[Episode
     stage.begin(lambda copy: int(seeds[len(played)]))
     states, rewards, thoughts, tick = [pool.records["state"][0].copy()], [], [], 0
     while len(played) < episodes:
-        seen, decision = stage.decide(0, group, state, jax.random.fold_in(key, tick), True)
+        seen, decision = stage.decide(tick, 0, group, state, key, True)
         tick += 1
         moved, lost = stage.arrived(0)
         said: Any = pool.records[0].copy()
