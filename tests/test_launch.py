@@ -91,7 +91,7 @@ def test_the_seeds_of_several_runs_fill_all_cores(tmp_path):
 
 
 def test_tasks_whose_simulators_take_all_cores_train_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(local, "is_simulated", lambda env: env == "matrix/penalty")
+    monkeypatch.setattr(local.envs, "simulated", lambda env: env == "matrix/penalty")
     first = made(tmp_path / "0.2_0")
     slow = runs.create(
         tmp_path / "0.21_0", replace(first.config, env="matrix/penalty"), envs.make("matrix/penalty").spec

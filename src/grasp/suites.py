@@ -104,6 +104,9 @@ MARINES_REPLAYED = {
     "hidden": 128, "num_envs": 16, "batch": 64, "lr": 5e-4, "reward_scale": 10.0, "td_lambda": 0.9,
     "epsilon": 0.02,
 }  # fmt: skip
+FOOTBALL = {
+    "num_envs": 16, "rollout": 100, "minibatches": 2, "lr": 1e-3, "critic_lr": 1e-3, "eval_interval": 25_000
+}  # fmt: skip
 TABLE_1 = plain("grasp-mappo", "mappo", "happo", "ma2e")
 SUITES = {
     "table1-smac": Suite(
@@ -197,21 +200,31 @@ SUITES = {
         preset="default",
     ),
     "results-3m": Suite(
-        "MAPPO and GRASP-MAPPO on SMAX 3m to the end",
-        ("smax/3m",),
-        tuned("mappo", "grasp-mappo", steps=6_000_000, decays=True, **MARINES),
-        preset="default",
-        note="The settings were tuned for MAPPO; docs/results.md lists what was tried.",
-    ),
-    "results-3m_early": Suite(
-        "all algorithms on SMAX 3m within 300,000 steps",
+        "MAPPO, GRASP-MAPPO, HAPPO and QMIX on SMAX 3m to the end",
         ("smax/3m",),
         (
-            *tuned(*ON_POLICY, steps=300_000, seeds=3, decays=True, **MARINES),
+            *tuned("mappo", "grasp-mappo", steps=6_000_000, decays=True, **MARINES),
+            *tuned("happo", steps=8_000_000, seeds=3, decays=True, **MARINES, entropy=0.001),
+            *tuned("qmix", steps=2_000_000, seeds=3, decays=True, **MARINES_REPLAYED),
+        ),
+        preset="default",
+        note="The settings were tuned for MAPPO, HAPPO and QMIX; docs/results.md lists what was tried.",
+    ),
+    "results-3m_early": Suite(
+        "the others beside QMIX on SMAX 3m, within 300,000 steps",
+        ("smax/3m",),
+        (
+            *tuned("grasp-happo", steps=300_000, seeds=3, decays=True, **MARINES),
             *tuned("qmix", "vdn", "grasp-qmix", steps=300_000, seeds=3, decays=True, **MARINES_REPLAYED),
             *tuned("ma2e", steps=100_000, seeds=3, decays=True, **MARINES_REPLAYED),
         ),
         preset="default",
-        note="The settings were tuned for MAPPO and for QMIX; MA2E has a third of the steps, since it is slow.",
+        note="MA2E has a third of the steps, since it is slow.",
+    ),
+    "results-football": Suite(
+        "MAPPO and GRASP-MAPPO in Google Research Football",
+        ("grf/academy_3_vs_1_with_keeper",),
+        tuned("mappo", "grasp-mappo", steps=150_000, seeds=3, **FOOTBALL),
+        preset="default",
     ),
 }

@@ -155,3 +155,13 @@ def test_a_wrong_option_is_answered_with_the_right_one(name, sentence):
     with pytest.raises(GraspError) as mistake:
         make(name)
     assert str(mistake.value) == sentence
+
+
+def test_simulators_are_known_without_being_started(monkeypatch):
+    """A configuration of one can be read, and its results compared, where it is not installed."""
+    monkeypatch.setenv("GRASP_FOOTBALL_PYTHON", "/nowhere/python")
+    assert base.simulated("grf/academy_3_vs_1_with_keeper?pinned=true")
+    assert base.simulated("pettingzoo/nobody.has_this")
+    assert not base.simulated("skirmish/3m?start_jitter=0.5")
+    with pytest.raises(GraspError, match="unknown environment"):
+        base.simulated("nowhere/3m")

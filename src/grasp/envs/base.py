@@ -103,8 +103,11 @@ def compiled(name: str) -> Env:
 
 
 def simulated(name: str) -> bool:
-    """Whether a registered environment is a simulator, which takes seconds to start and may not be installed."""
-    return _FAMILIES[name.partition("/")[0]].host
+    """Whether an environment is a simulator. A registered one is not started for it: that takes seconds, and it may not
+    be installed here."""
+    plain = name.partition("?")[0]
+    entry = None if ":" in plain else _FAMILIES.get(plain.partition("/")[0])
+    return entry.host if entry else isinstance(make(name), Host)
 
 
 def _takes_any(family: str) -> bool:

@@ -22,10 +22,11 @@ from typing import Any
 
 from grasp.claims import STALE
 from grasp.config import Config
+from grasp.envs import base as envs
 from grasp.launch import probe, remote
 from grasp.launch.follow import Followers
 from grasp.launch.memory import replay_of, size
-from grasp.launch.tasks import ANY_CORE, EVERY_CORE, Failure, Plan, Report, Task, complaint, is_simulated
+from grasp.launch.tasks import ANY_CORE, EVERY_CORE, Failure, Plan, Report, Task, complaint
 from grasp.types import GraspError
 
 KNOCK_SECONDS = 5.0
@@ -173,7 +174,7 @@ class Cluster:
         kept = replay_of(config)
         seeds = config.seeds if config.parallel == "vmap" else 1
         needs: dict[str, Any] = {"memory": memory_of(kept.num_bytes * seeds)} if kept else {}
-        if config.parallel == "processes" and not is_simulated(config.env):
+        if config.parallel == "processes" and not envs.simulated(config.env):
             return ANY_CORE, needs | {"num_cpus": config.devices}
         if config.parallel == "vmap" and self.ray.cluster_resources().get("GPU"):
             return EVERY_CORE, needs | {"num_cpus": 1, "num_gpus": 1}

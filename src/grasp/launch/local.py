@@ -19,16 +19,17 @@ from typing import Any
 import jax
 
 from grasp.config import Config
+from grasp.envs import base as envs
 from grasp.envs.host import cores
 from grasp.launch.memory import check_replay
-from grasp.launch.tasks import EVERY_CORE, Failure, Plan, Report, Task, complaint, is_simulated
+from grasp.launch.tasks import EVERY_CORE, Failure, Plan, Report, Task, complaint
 from grasp.training import plain_faults, train
 from grasp.types import GraspError
 
 
 def resolved(config: Config) -> Config:
     """The configuration with `auto` decided, once: resumed as another program, a run would round otherwise."""
-    simulated = is_simulated(config.env)
+    simulated = envs.simulated(config.env)
     if simulated and config.parallel == "vmap":
         raise GraspError(f"the simulators of {config.env!r} are processes and cannot be mapped; leave --parallel out")
     if simulated and config.devices > 1:
@@ -75,8 +76,8 @@ class Pool:
     def train(self, tasks: Sequence[Task], report: Report) -> list[Failure]:
         mapped = [task for task in tasks if task.run.config.parallel == "vmap"]
         apart = [task for task in tasks if task.run.config.parallel != "vmap"]
-        # by environment, once each: to know a simulator may mean to start it
-        simulated = {env: is_simulated(env) for env in {task.run.config.env for task in apart}}
+        # by environment, once each: to know the user's own may mean to start it
+        simulated = {env: envs.simulated(env) for env in {task.run.config.env for task in apart}}
         single = [task for task in apart if not simulated[task.run.config.env]]
         filling = [task for task in apart if simulated[task.run.config.env]]
         failures = [failure for task in mapped if (failure := train_here(task, report))]

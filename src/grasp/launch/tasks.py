@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from grasp.config import Config
-from grasp.envs import base as envs
 from grasp.recovery import is_finished
 from grasp.runs import Run
-from grasp.types import GraspError, Host
+from grasp.types import GraspError
 
 EVERY_CORE = "every"
 """Instead of cores: a task's simulators or threads take them all."""
@@ -75,11 +74,6 @@ def tasks_of(run: Run) -> list[Task]:
     if set(run.seeds) != set(run.config.seed_list):
         raise GraspError(f"the seeds of {run.path} train as one program; type: grasp resume {run.path}")
     return [Task(run, run.seeds)] if left else []
-
-
-def is_simulated(env: str) -> bool:
-    """Whether an environment is played by processes of its own, on all cores."""
-    return isinstance(envs.make(env), Host)
 
 
 def complaint(task: Task, code: int, last: str) -> str:
