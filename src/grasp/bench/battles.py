@@ -7,8 +7,9 @@ from typing import Any
 import jax
 
 from grasp.bench.envs import STEPS, at_random, player
-from grasp.bench.measure import Line, in_turns, peak_mb
+from grasp.bench.measure import Line, in_turns, peak_mb, together
 from grasp.envs import base
+from grasp.launch.local import cores
 from grasp.types import Key
 
 CASES = [("5m_vs_6m", 64), ("5m_vs_6m", 256), ("27m_vs_30m", 64), ("27m_vs_30m", 256)]
@@ -25,7 +26,20 @@ def run(smoke: bool) -> Iterator[Line]:
         names = [f"skirmish/{task}", f"smax/{task}"]
         taken = in_turns({name: player(name, copies) for name in names}, rounds=1 if smoke else 5)
         ours, theirs = (STEPS * copies / taken[name] for name in names)
-        yield Line(f"{names[0]}, {copies} copies", ours, "steps/s", ours / theirs, names[1], peak_mb())
+        yield Line(f"{names[0]}, {copies} copies, one process", ours, "steps/s", ours / theirs, names[1], peak_mb())
+        best = max(theirs, apart(names[1], copies, smoke))
+        ours = apart(names[0], copies, smoke)
+        yield Line(
+            f"{names[0]}, {copies} copies, a process a core", ours, "steps/s", ours / best, f"best of {names[1]}"
+        )
+
+
+def apart(name: str, num_envs: int, smoke: bool) -> float:
+    """Steps a second of all cores together, each with a process and its share of the copies, as seeds are trained."""
+    pinned = list(cores())
+    options = {"env_name": name, "num_envs": max(1, num_envs // len(pinned))}
+    task = {"kind": "play", "options": options, "iterations": 1 if smoke else 5}
+    return sum(found["rate"] for found in together([task] * len(pinned), pinned))
 
 
 def alone(name: str, num_envs: int) -> Iterator[Line]:

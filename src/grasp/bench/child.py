@@ -18,11 +18,13 @@ def main() -> None:
     stream = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a simulator prints must not mix with the answers
     from grasp import cache
-    from grasp.bench import measure, peer
+    from grasp.bench import envs, measure, peer
 
     cache.enable()
     if task["kind"] == "peer":
         advance, steps = peer.trainer(**task["options"])
+    elif task["kind"] == "play":
+        advance, steps = envs.player(**task["options"]), envs.STEPS * task["options"]["num_envs"]
     else:
         config = measure.configure(task["algo"], task["env"], task["options"])
         advance, steps = measure.trainer(config), config.steps_per_iteration
