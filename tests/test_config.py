@@ -104,15 +104,87 @@ def test_a_preset_is_the_scenario_s_settings_and_given_options_win():
 @pytest.mark.parametrize("preset", presets.PRESETS)
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_every_preset_is_a_possible_configuration(preset, algo):
-    family = presets.FAMILIES[type(ALGORITHMS[algo])]
-    for scenario, options in presets.PRESETS[preset][family].items():
-        made = config.configure(algo, f"smax/{'3m' if scenario in ('', 'battle') else scenario}", {"preset": preset})
+    for scenario, options in presets.PRESETS[preset][presets.family(ALGORITHMS[algo])].items():
+        env = "grf/academy_pass_and_shoot_with_keeper" if scenario == "football" else f"smax/{scenario}"
+        made = config.configure(algo, "smax/3m" if scenario in ("", "battle") else env, {"preset": preset})
         assert made.hyper == replace(ALGORITHMS[algo], **options)
+
+
+SIZES = ("num_envs", "rollout", "epochs", "minibatches", "clip", "gamma")
+
+
+@pytest.mark.parametrize(
+    ("algo", "env", "sizes"),
+    [
+        ("mappo", "smac/3m", (8, 400, 15, 1, 0.2, 0.99)),
+        ("mappo", "smax/8m_vs_9m", (8, 400, 15, 1, 0.05, 0.99)),
+        ("mappo", "skirmish/10m_vs_11m", (8, 400, 10, 1, 0.2, 0.99)),
+        ("mappo", "smac/27m_vs_30m", (8, 400, 5, 1, 0.2, 0.99)),
+        ("grasp-mappo", "smac/MMM2", (8, 400, 5, 2, 0.2, 0.99)),
+        ("mappo", "smac/3s_vs_5z", (8, 400, 15, 1, 0.05, 0.99)),
+        ("mappo", "smac/corridor", (8, 400, 5, 1, 0.2, 0.99)),
+        ("mappo", "smacv2/10gen_zerg?n_units=5", (8, 400, 5, 1, 0.2, 0.99)),
+        ("mappo", "grf/academy_3_vs_1_with_keeper", (50, 200, 15, 2, 0.2, 0.99)),
+        ("grasp-mappo", "grf/academy_corner?agents=11", (50, 1000, 15, 2, 0.2, 0.99)),
+        ("mappo", "mpe/simple_spread", (128, 30, 10, 1, 0.2, 0.99)),
+        ("happo", "smax/5m_vs_6m", (20, 160, 5, 1, 0.05, 0.95)),
+        ("grasp-happo", "smac/3s5z_vs_3s6z", (20, 160, 5, 2, 0.1, 0.95)),
+        ("happo", "skirmish/MMM2", (20, 160, 5, 1, 0.2, 0.95)),
+        ("happo", "smac/6h_vs_8z", (20, 160, 10, 2, 0.05, 0.95)),
+        ("happo", "smac/corridor", (20, 160, 5, 1, 0.2, 0.99)),
+        ("happo", "skirmish/terran_5_vs_5", (20, 160, 5, 2, 0.05, 0.99)),
+        ("happo", "smacv2/10gen_terran?n_enemies=5,n_units=5", (20, 160, 5, 2, 0.05, 0.99)),
+        ("happo", "smacv2/10gen_zerg", (20, 160, 5, 1, 0.05, 0.99)),
+        ("happo", "grf/academy_counterattack_hard", (50, 1000, 15, 2, 0.2, 0.99)),
+        ("happo", "mpe/simple_spread", (20, 200, 5, 1, 0.2, 0.99)),
+    ],
+)
+def test_tuned_sizes_are_the_references(algo, env, sizes):
+    """ALGORITHMS 2.7 and 3.3, once more by hand."""
+    hyper = config.configure(algo, env, {"preset": "tuned"}).hyper
+    assert tuple(getattr(hyper, name) for name in SIZES) == sizes
+    if env == "mpe/simple_spread" and algo == "mappo":
+        assert (hyper.lr, hyper.critic_lr) == (7e-4, 7e-4)
+
+
+REPLAYED = (
+    "num_envs",
+    "buffer",
+    "batch",
+    "lr",
+    "td_lambda",
+    "anneal",
+    "hidden",
+    "mixer_embed",
+    "mixer_hidden",
+    "gamma",
+)
+
+
+@pytest.mark.parametrize(
+    ("algo", "env", "sizes"),
+    [
+        ("qmix", "smac/MMM2", (8, 5000, 128, 1e-3, 0.6, 100_000, 64, 32, 64, 0.99)),
+        ("vdn", "smax/3m", (8, 5000, 128, 1e-3, 0.6, 100_000, 64, 32, 64, 0.99)),
+        ("grasp-qmix", "smac/3s5z_vs_3s6z", (8, 5000, 128, 1e-3, 0.6, 100_000, 256, 64, 256, 0.99)),
+        ("qmix", "smac/6h_vs_8z", (8, 5000, 128, 1e-3, 0.3, 500_000, 64, 32, 64, 0.99)),
+        ("qmix", "smacv2/10gen_protoss", (8, 5000, 128, 1e-3, 0.4, 100_000, 64, 32, 64, 0.99)),
+        ("qmix", "skirmish/zerg_20_vs_20", (8, 5000, 128, 1e-3, 0.4, 100_000, 64, 32, 64, 0.99)),
+        ("vdn", "grf/academy_counterattack_hard", (16, 2000, 128, 5e-4, 1.0, 100_000, 256, 32, 64, 0.999)),
+    ],
+)
+def test_tuned_replays_are_the_references(algo, env, sizes):
+    """ALGORITHMS 4.4 and 5, once more by hand."""
+    hyper = config.configure(algo, env, {"preset": "tuned"}).hyper
+    assert tuple(getattr(hyper, name) for name in REPLAYED) == sizes
+    assert hyper.target_interval == (1 if env.startswith("grf") else 200)
 
 
 def test_where_the_reference_has_no_settings_none_are_made_up():
     with pytest.raises(GraspError, match="mappo has no tuned settings for matrix/climbing"):
         config.configure("grasp-mappo", "matrix/climbing", {"preset": "tuned"})
+    with pytest.raises(GraspError, match="qmix has no tuned settings for grf/academy_corner"):
+        config.configure("grasp-qmix", "grf/academy_corner", {"preset": "tuned"})
     assert config.configure("qmix", "smax/25m", {"preset": "tuned"}).hyper.batch == 128
 
 
@@ -141,7 +213,7 @@ def test_pretraining_that_does_not_count_adds_whole_iterations():
         ("skirmish/5m_vs_6m", "smax/5m_vs_6m"),
         ("skirmish/3m?start_jitter=0.5", "smax/3m"),
         ("skirmish/zerg_10_vs_11", "smax/smacv2_10_units"),
-        ("skirmish/terran_5_vs_5", "smax/smacv2_5_units"),
+        ("skirmish/zerg_5_vs_5", "smax/smacv2_5_units"),
     ],
 )
 @pytest.mark.parametrize("algo", ["mappo", "happo", "qmix", "ma2e"])

@@ -54,14 +54,18 @@ def collected(module, hyper, env):
 
 @pytest.mark.parametrize("critic", ["mlp", "gru"])
 @pytest.mark.parametrize(
-    ("module", "hyper"), [(mappo, Mappo(**SIZES)), (happo, Happo(**SIZES))], ids=["mappo", "happo"]
+    ("module", "hyper", "probe"),
+    [(mappo, Mappo(**SIZES), "mask_death"), (happo, Happo(**SIZES), "truncation")],
+    ids=["mappo", "happo"],
 )
-def test_states_that_are_all_the_team_s_teach_what_the_team_s_teaches(module, hyper, critic):
-    hyper, env = replace(hyper, critic=critic), envs.make("probe/mask_death")
+def test_states_that_are_all_the_team_s_teach_what_the_team_s_teaches(module, hyper, probe, critic):
+    """HAPPO where nobody dies: it normalises the team's advantages agent by agent, and those of agents all together."""
+    hyper, env = replace(hyper, critic=critic), envs.make(f"probe/{probe}")
     own = with_agent_states(env, copied(env.spec.num_agents))
     algorithm, state, trajectory = collected(module, hyper, env)
     own_algorithm, own_state, own_trajectory = collected(module, hyper, own)
-    assert (~trajectory.observation.alive).any(), "somebody must die for the masks to matter"
+    deaths = (~trajectory.observation.alive).any()
+    assert deaths == (module is mappo), "somebody must die for the masks to matter"
     assert own_trajectory.record.value.shape == trajectory.observation.alive.shape
     for i in range(env.spec.num_agents):
         np.testing.assert_allclose(own_trajectory.record.value[..., i], trajectory.record.value, atol=1e-6)
@@ -73,6 +77,19 @@ def test_states_that_are_all_the_team_s_teach_what_the_team_s_teaches(module, hy
         pairs = zip(*(jax.tree.leaves(getattr(s, name)) for s in (after, own_after)), strict=True)
         for one, other in pairs:
             np.testing.assert_allclose(one, other, atol=2e-5, err_msg=name)
+
+
+def test_happo_normalises_the_agents_own_advantages_over_all_of_them():
+    env = envs.make("probe/mask_death")
+    _, state, trajectory = collected(happo, Happo(**SIZES), with_agent_states(env, scaled(env.spec.num_agents)))
+    steps = happo.prepare(Happo(**SIZES), state, trajectory).steps
+    alive = np.asarray(steps.alive)
+    assert (~alive.astype(bool)).any()
+    together = np.asarray(steps.advantage)[alive > 0]
+    assert together.mean() == pytest.approx(0, abs=1e-5)
+    assert together.std() == pytest.approx(1, abs=1e-3)
+    each = [np.asarray(steps.advantage)[..., i][alive[..., i] > 0].mean() for i in range(env.spec.num_agents)]
+    assert np.ptp(each) > 1e-3, "agent by agent they would all be 0"
 
 
 @pytest.mark.parametrize("critic", ["mlp", "gru"])

@@ -111,48 +111,58 @@ def test_H2_one_agent_is_ppo():
     assert metrics["compound_ratio_max"] > 1.001
 
 
-def by_hand(hyper, state, trajectory, order, lr):
-    """The algorithm as its paper writes it, with the factor outside the minimum, no tiles and no slices: one SGD step
-    an agent, and the joint ratio of those before it."""
+def by_hand(hyper, state, trajectory, order, lr, key):
+    """The algorithm as its paper writes it, with the factor outside the minimum, no tiles and no slices: an SGD step
+    an agent and minibatch, and the joint ratio of those before it."""
     batch = happo.prepare(hyper, state, trajectory)
-    steps, start = batch.steps, batch.start
     factor, actor = jnp.ones_like(trajectory.reward), state.actor
-    for agent in order:
+    for agent, agent_key in zip(order, jax.random.split(jax.random.split(key, 4)[1], len(order)), strict=True):
 
-        def objective(actor, agent=agent, factor=factor):
-            memory = actors.features(actor.backbone, "separate", start.actor, steps.obs, steps.first)
+        def objective(actor, chunks, agent=agent, factor=factor):
+            steps, start = jax.tree.map(lambda x: x[:, chunks], batch.steps), batch.start.actor[chunks]
+            memory = actors.features(actor.backbone, "separate", start, steps.obs, steps.first)
             log_probs = losses.log_probabilities(actors.logits(actor.head, "separate", memory), steps.avail)
             ratio = jnp.exp(losses.chosen(log_probs, steps.action) - steps.log_prob)[..., agent]
             advantage, alive = steps.advantage[..., agent], steps.alive[..., agent]
             gain = jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - hyper.clip, 1 + hyper.clip) * advantage)
             bonus = hyper.entropy * losses.entropy(log_probs)[..., agent]
-            return (alive * (batches.cut(factor, hyper.chunk) * gain + bonus)).sum() / alive.sum()
+            return (alive * (batches.cut(factor, hyper.chunk)[:, chunks] * gain + bonus)).sum() / alive.sum()
 
-        gradient = jax.grad(objective)(actor)
-        moved = jax.tree.map(lambda p, g: p + lr * g, actor, gradient)
+        moved = actor
+        for chunks in onpolicy.shuffled(hyper, batch.steps.first.shape[1], agent_key):
+            moved = jax.tree.map(lambda p, g: p + lr * g, moved, jax.grad(objective)(moved, chunks))
         change = log_prob_of_what_was_done(moved, trajectory) - log_prob_of_what_was_done(state.actor, trajectory)
         factor = factor * jnp.exp(jnp.where(trajectory.observation.alive, change, 0.0)[..., agent])
         actor = moved
     return actor
 
 
+@pytest.mark.parametrize("minibatches", [1, 2])
 @pytest.mark.parametrize("env_name", [MASKED, SPREAD])
-def test_an_iteration_is_the_paper_s_sequence(env_name):
-    hyper, lr = replace(SMALL, epochs=1), 2.0
+def test_an_iteration_is_the_paper_s_sequence(env_name, minibatches):
+    hyper, lr = replace(SMALL, epochs=1, minibatches=minibatches), 2.0
     sgd = onpolicy.Optimisers(optax.sgd(lr), optax.sgd(0.0))
     _, _, state, trajectory = world(env_name, hyper)
     state = state._replace(actor_opt=jax.vmap(sgd.actor.init)(state.actor), critic_opt=sgd.critic.init(state.critic))
     key = jax.random.key(5)
     order = [int(i) for i in jax.random.permutation(jax.random.split(key, 4)[0], trajectory.action.shape[-1])]
     after, _ = jax.jit(partial(happo.learn, hyper, sgd))(state, trajectory, key)
-    expected = by_hand(hyper, state, trajectory, order, lr)
-    other = by_hand(hyper, state, trajectory, order[::-1], lr)
+    expected = by_hand(hyper, state, trajectory, order, lr, key)
+    other = by_hand(hyper, state, trajectory, order[::-1], lr, key)
     assert distance(after.actor, expected) < 1e-5
     assert distance(after.actor, other) > 1e-3
 
 
 def distance(a, b):
     return max(float(jnp.abs(x - y).max()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+
+def test_all_actors_start_from_one_draw():
+    """Or coordinates of different agents' gradients would be about different things."""
+    actor = happo.make(SMALL, envs.make(SPREAD).spec).init(jax.random.key(0)).actor
+    for leaf in jax.tree.leaves(actor):
+        np.testing.assert_array_equal(leaf, jnp.broadcast_to(leaf[:1], leaf.shape))
+    assert actor.backbone["gru"]["memory"]["weight"].shape[0] == 3
 
 
 def test_the_order_is_drawn_anew_and_every_agent_gets_its_turn():

@@ -586,11 +586,11 @@ def test_G22_no_agent_is_moved_against_its_own_gradient_or_the_consensus():
         assert (size > 0).all()
 
 
-def realigned(g, operator, gamma_on="gradient"):
+def realigned(g, operator, gamma_on="gradient", control="none", seed=0):
     """The rule on heads with these gradients, beside a backbone that is not in scope."""
     agent = Actor({"weight": np.float32([0.5, -0.5])}, {"weight": np.float32(g)})
-    hyper = replace(SMALL, operator=operator, gamma_on=gamma_on)
-    return off_policy(hyper)(jax.tree.map(np.zeros_like, agent), agent, jax.random.key(0))
+    hyper = replace(SMALL, operator=operator, gamma_on=gamma_on, control=control)
+    return off_policy(hyper)(jax.tree.map(np.zeros_like, agent), agent, jax.random.key(seed))
 
 
 def test_factors_of_other_operators_are_clipped_to_0_and_1_and_counted():
@@ -609,6 +609,18 @@ def test_factors_of_other_operators_are_clipped_to_0_and_1_and_counted():
     np.testing.assert_allclose(apart.gradient.head["weight"], g + u, atol=1e-6)
     np.testing.assert_allclose(apart.factor.head["weight"], kept[:, None], atol=1e-6)
     assert apart.factor.backbone["weight"] == 1
+
+
+@pytest.mark.parametrize("control", ["placebo", "permuted"])
+def test_factors_of_what_stands_in_for_the_consensus_are_clipped_too(control):
+    """It is not the shortest vector, and may point away from an agent: a negative Γ would turn that agent around."""
+    g, clipped = np.array([[40.0, 1, 0, 0], [-30.0, 1, 0, 0], [0, 5.0, 0, 0], [0, 5.0, 1, 0], [0, 5.0, 0, 1]]), 0
+    for seed in range(10):
+        found = realigned(g, "min_norm", control=control, seed=seed).diagnostics
+        assert (found["factors"] >= 0).all()
+        assert (found["factors"] <= 1).all()
+        clipped += found["clipped_factors"]
+    assert clipped > 0
 
 
 def test_factors_of_min_norm_need_no_clipping():

@@ -123,6 +123,15 @@ def test_off_policy_factors_are_clipped_and_counted_for_the_mean():
     assert int(state.clipped) == 2
 
 
+def test_off_policy_factors_of_a_given_direction_are_clipped_and_counted():
+    """Whoever brings u brings any: the operator's name says nothing of it."""
+    grads = jnp.asarray([[3.0, 0], [1.0, 0]])
+    tx = realign_off_policy()
+    out, state = tx.update(grads, tx.init(grads), u=jnp.asarray([-2.0, 0]))  # Γ = (4 - 6)/13 and (4 - 2)/5
+    np.testing.assert_allclose(out, [[0, 0], [-0.4, 0]], atol=1e-6)
+    assert int(state.clipped) == 1
+
+
 def test_off_policy_factors_by_hand():
     grads = jnp.array([[1.0, 0], [0, 0], [0, 3]])
     np.testing.assert_allclose(off_policy_factors(grads, jnp.array([1.0, 1])), [3 / 3, 2 / 2, 5 / 11], rtol=1e-6)

@@ -79,11 +79,14 @@ def learn(
 
 
 def prepare(hyper: Happo, state: State, trajectory: Trajectory) -> Batch:
-    """Targets and advantages, normalised by each agent over its own live steps; cut into chunks."""
+    """Targets and advantages, cut into chunks. Each agent normalises the team's advantages over its own live steps;
+    advantages of agents who have states of their own are normalised over all live steps of all."""
     advantage, target = onpolicy.estimate(hyper, state, trajectory)
     alive = trajectory.observation.alive.astype(jnp.float32)
-    agents = -1 if advantage.ndim == alive.ndim else None
-    own = jax.vmap(batches.normalised, in_axes=(agents, -1), out_axes=-1)(advantage, alive)
+    if advantage.ndim == alive.ndim:
+        own = batches.normalised(advantage, alive)
+    else:
+        own = jax.vmap(batches.normalised, in_axes=(None, -1), out_axes=-1)(advantage, alive)
     return batches.chunked(trajectory, own, target, hyper.chunk, hyper.minibatches)
 
 

@@ -182,10 +182,12 @@ def off_policy_factors(
     """Γ of every part in scope, one for each of its group; how many had to be clipped to [0, 1]; and whether some group
     stands still, because its u* is 0, while it has a gradient."""
     factors, clipped, frozen = {}, jnp.zeros(()), jnp.array(False)
+    # the shortest vector in the hull of these gradients keeps Γ in [0, 1] by itself; no other direction does
+    shortest = hyper.operator == "min_norm" and hyper.gram == "batch" and hyper.control in ("none", "step_size")
     for group in groups(hyper):
         parts, direction = {name: gradients[name] for name in group}, {name: getattr(u, name) for name in group}
         raw = consensus_library.off_policy_factors(parts, direction)
-        kept = raw if hyper.operator == "min_norm" else jnp.clip(raw, 0.0, 1.0)
+        kept = raw if shortest else jnp.clip(raw, 0.0, 1.0)
         factors |= dict.fromkeys(group, kept)
         clipped += (kept != raw).sum()
         frozen |= (optax.tree.norm(direction) == 0) & (optax.tree.norm(parts) > 0)

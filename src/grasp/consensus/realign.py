@@ -50,7 +50,8 @@ def realign(operator: str = "min_norm", weight: float = 1.0, seed: int = 0) -> o
     a pytree like `grads` without the agent axis.
     """
 
-    def rule(grads: PyTree, u: PyTree) -> tuple[PyTree, Array]:
+    def rule(grads: PyTree, u: PyTree, given: bool) -> tuple[PyTree, Array]:
+        del given
         return jax.tree.map(lambda g, shared: g + weight * shared[None], grads, u), jnp.asarray(0)
 
     return _transformation(operator, seed, rule)
@@ -59,14 +60,13 @@ def realign(operator: str = "min_norm", weight: float = 1.0, seed: int = 0) -> o
 def realign_off_policy(operator: str = "min_norm", seed: int = 0) -> optax.GradientTransformationExtraArgs:
     """Γ_i (g_i + u), Γ_i = (‖u‖² + g_i·u)/(‖g_i‖² + ‖u‖²), and Γ_i = 0 where that is 0/0. Must come first in the chain.
 
-    Min-norm keeps Γ in [0, 1] by itself. Other operators range over [(1−√2)/2, (1+√2)/2]: they are clipped to [0, 1]
-    and the clipped factors counted. Under Adam a constant Γ_i has no effect; only its changes have.
+    Min-norm keeps Γ in [0, 1] by itself. Other operators, and a u that is given, range over [(1−√2)/2, (1+√2)/2]: they
+    are clipped to [0, 1] and the clipped factors counted. Under Adam a constant Γ_i has no effect; only its changes do.
     """
-    clips = operator != "min_norm"
 
-    def rule(grads: PyTree, u: PyTree) -> tuple[PyTree, Array]:
+    def rule(grads: PyTree, u: PyTree, given: bool) -> tuple[PyTree, Array]:
         raw = off_policy_factors(grads, u)
-        kept = jnp.clip(raw, 0, 1) if clips else raw
+        kept = jnp.clip(raw, 0, 1) if given or operator != "min_norm" else raw
 
         def scaled(g: Float[Array, "N ..."], shared: Float[Array, "..."]) -> Float[Array, "N ..."]:
             return jnp.reshape(kept, (-1, *[1] * shared.ndim)).astype(g.dtype) * (g + shared[None])
@@ -87,7 +87,7 @@ def off_policy_factors(grads: PyTree, u: PyTree) -> Float[Array, " N"]:
 
 
 def _transformation(
-    operator: str, seed: int, rule: Callable[[PyTree, PyTree], tuple[PyTree, Array]]
+    operator: str, seed: int, rule: Callable[[PyTree, PyTree, bool], tuple[PyTree, Array]]
 ) -> optax.GradientTransformationExtraArgs:
     weighting(operator)  # a misspelt name fails here, not inside a trace
 
@@ -110,12 +110,13 @@ def _transformation(
         del params, extra
         next_key, draw_key = jax.random.split(state.key)
         state = state._replace(key=next_key)
+        given = u is not None
         if u is None:
             u, info = consensus(updates, operator, draw_key)
             state = state._replace(weights=info.weights, residual=info.residual, status=info.status)
         leaves = [*jax.tree.leaves(updates), *jax.tree.leaves(u)]
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
-        out, clipped = rule(updates, u)
+        out, clipped = rule(updates, u, given)
         return jax.tree.map(lambda leaf: jnp.where(finite, leaf, 0), out), state._replace(
             count=state.count + 1,
             skipped=state.skipped + jnp.where(finite, 0, 1),
