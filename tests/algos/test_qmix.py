@@ -1004,6 +1004,19 @@ def test_every_gradient_step_of_an_update_draws_by_itself(monkeypatch):
     assert found[0]["draw"] != found[1]["draw"]
 
 
+@pytest.mark.parametrize("name", ["frozen_steps", "clipped_factors", "uncertified_steps", "skipped_steps"])
+def test_what_is_counted_adds_up_over_an_update_and_the_rest_is_a_mean(monkeypatch, name):
+    def counting(hyper, optimiser, state, episodes, key, see):
+        return state, {name: jnp.ones(()), "loss": jnp.ones(())}
+
+    monkeypatch.setattr(qmix, "improve", counting)
+    at = STEPS.index(3)
+    _, found = fetched(partial(qmix.learn, LEARN, SGD))(
+        schedule()[0][at], trajectory(at, ENDINGS[at]), jax.random.key(0)
+    )
+    assert (found[name], found["loss"]) == (3, 1)
+
+
 def test_seeds_at_once_learn_as_each_alone():
     """One seed has a gradient step to take, the other three."""
     states, metrics = schedule()

@@ -171,19 +171,20 @@ def test_the_slider_moves_the_heat_map(show, tmp_path):
 
 
 def test_every_panel_of_the_conflict_view_explains_itself(show, tmp_path):
-    more = {"factors": [0.5, 0.6, 0.7], "uncertified_steps": 0.0}
+    more = {"factors": [0.5, 0.6, 0.7], "uncertified_steps": 0.0, "frozen_steps": 2.0, "clipped_factors": 0.0}
     write_run(tmp_path / "run", {0: history(**more)}, algo="grasp-qmix")
     page = show(tmp_path)
-    page.wait(lambda: page.count("#over-time .card") == 8, "eight panels")
+    page.wait(lambda: page.count("#over-time .card") == 10, "ten panels")
     names = page.driver.execute_script(
         "return [...document.querySelectorAll('#over-time .card')].map(c => c.dataset.name)"
     )
     assert {"conflict_rate", "u_ratio", "weights", "factors", "residual", "skipped_steps"} <= set(names)
     hints = page.driver.find_elements(By.CSS_SELECTOR, "#conflict .hint")
-    assert len(hints) == 9
+    assert len(hints) == 11
     for hint in hints:
         assert len(hint.get_attribute("aria-label")) > 30
     assert "none" in page.text("#over-time [data-name=skipped_steps]")
+    assert "none" not in page.text("#over-time [data-name=frozen_steps]")
     assert "certified" in page.text("#certificates")
 
 

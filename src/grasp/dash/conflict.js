@@ -23,6 +23,8 @@ const HINTS = {
     "below 1e-5 it is certified, and an exact 0 is drawn at 1e-9.",
   skipped_steps: "Gradient steps that were not taken because a gradient was not finite.",
   uncertified_steps: "Gradient steps whose consensus the solver could not certify.",
+  frozen_steps: "Gradient steps in which agents stood still: their gradients cancel, so u* is 0, and Γ with it.",
+  clipped_factors: "Factors Γ outside [0, 1], which were clipped; none where u* is the shortest vector.",
 };
 const PANELS = [
   { name: "conflict_rate", title: "Conflict rate", yRange: [0, 1], smooth: true },
@@ -33,6 +35,8 @@ const PANELS = [
   { name: "residual", title: "KKT residual", yLog: true, floor: 1e-9 },
   { name: "skipped_steps", title: "Skipped steps", yRange: [0, null], calm: "none" },
   { name: "uncertified_steps", title: "Uncertified steps", yRange: [0, null], calm: "none" },
+  { name: "frozen_steps", title: "Frozen steps", yRange: [0, null], calm: "none" },
+  { name: "clipped_factors", title: "Clipped Γ", yRange: [0, null], calm: "none" },
 ];
 
 const view = { data: null, group: null, place: 0, follows: true, charts: [], timer: 0, shown: "" };
