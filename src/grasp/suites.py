@@ -216,11 +216,10 @@ SUITES = {
         (
             *tuned("grasp-happo", steps=300_000, seeds=3, decays=True, **MARINES),
             *tuned("qmix", "grasp-qmix", steps=300_000, seeds=3, decays=True, **MARINES_REPLAYED),
-            *tuned("vdn", steps=150_000, seeds=3, decays=True, **MARINES_REPLAYED),
-            *tuned("ma2e", steps=60_000, seeds=3, decays=True, **MARINES_REPLAYED),
+            *tuned("vdn", "ma2e", steps=150_000, seeds=3, decays=True, **MARINES_REPLAYED),
         ),
         preset="default",
-        note="VDN has half and MA2E, which is slow, a fifth of the steps.",
+        note="VDN and MA2E have half of the steps.",
     ),
     "results-football": Suite(
         "MAPPO and GRASP-MAPPO in Google Research Football",
