@@ -1,8 +1,10 @@
 """Simulators in worker processes: the same trajectory as on a device, and nothing lost when a worker fails."""
 
+import errno
 import os
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 
 from grasp import algos, hosted, rollout
 from grasp.config import configure
+from grasp.envs import host
 from grasp.envs.host import Pool, SimulatorFault, ask
 from grasp.types import Bodies, Env, EnvSpec, GraspError, Observation, Step
 
@@ -231,6 +234,64 @@ def test_a_killed_worker_is_noticed_without_waiting_for_the_deadline(opened):
     assert pool.wait(everyone).tolist() == [True, True, False, False]
     assert time.monotonic() - began < 30
     assert pool.restarts == 1
+
+
+def answer(pool, word, copies):
+    pool.tell(word, np.array(copies))
+    return pool.wait(np.array(copies)).tolist()
+
+
+def test_every_copy_may_take_its_time_when_it_is_first_reset(opened, monkeypatch):
+    monkeypatch.setattr(host, "START_SECONDS", 5.0)
+    pool = opened(workers=1, deadline=0.5, slow=1.0)
+    monkeypatch.setattr(host, "START_SECONDS", 1.8)
+    assert answer(pool, "reset", [0]) == [False]
+    assert answer(pool, "reset", [0, 1]) == [False, False]
+    assert answer(pool, "reset", [0, 2, 3]) == [False, False, False]  # 1.0 s each, one after the other
+    assert pool.restarts == 0
+    pool.workers[0].owed.append(("reset", np.array([0, 2])))
+    assert pool.workers[0].allowed(0.5) == 0.5
+    pool.workers[0].owed.clear()
+
+
+def test_a_new_worker_starts_its_simulators_anew(opened, monkeypatch):
+    monkeypatch.setattr(host, "START_SECONDS", 5.0)
+    pool = opened(num_envs=1, workers=1, deadline=0.5, slow=1.0)
+    assert answer(pool, "reset", [0]) == [False]
+    os.kill(pool.workers[0].process.pid, signal.SIGKILL)
+    assert answer(pool, "step", [0]) == [True]
+    assert answer(pool, "reset", [0]) == [False]
+
+
+@pytest.mark.parametrize(("fault", "words"), [("exit", "said: SystemExit: 4"), ("mute", "closed its answers")])
+def test_a_worker_that_lives_on_without_answering_is_not_waited_for(opened, fault, words):
+    pool = opened(num_envs=1, workers=1, restarts=0, fault=fault, at=1)
+    answer(pool, "reset", [0])
+    pid = pool.workers[0].process.pid
+    with pytest.raises(SimulatorFault, match=words):
+        answer(pool, "step", [0])
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_full_shared_memory_is_noticed_before_it_is_touched(monkeypatch, tmp_path):
+    asked, take = [], os.posix_fallocate
+
+    def full(file, start, size):
+        asked.append(os.path.dirname(os.readlink(f"/proc/self/fd/{file}")))
+        if asked[-1] == str(tmp_path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        take(file, start, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    monkeypatch.setattr(host, "SHARED", str(tmp_path))
+    with host.shared_file(5000) as file:
+        assert os.fstat(file.fileno()).st_size == 5000
+        assert os.fstat(file.fileno()).st_blocks > 0
+    assert asked == [str(tmp_path), tempfile.gettempdir()]
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(GraspError, match="has room for the 5000 bytes"):
+        host.shared_file(5000)
 
 
 @pytest.mark.parametrize(
