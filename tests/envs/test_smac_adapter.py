@@ -187,6 +187,17 @@ def test_a_second_attempt_at_spawning_does_not_count_the_enemies_twice(adapter, 
     assert np.isclose(sum(rewards), 20.0)
 
 
+def test_a_reset_before_the_first_battle_has_ended_changes_nothing(made, monkeypatch, tmp_path):
+    monkeypatch.setenv("STANDIN", f"games={tmp_path / 'games'}")
+    made.reset(0)
+    made.step(everyone(made, STOP))
+    rewards, answer = fight(made, made.reset(0))
+    made.close()
+    assert answer[4]
+    assert np.isclose(sum(rewards), 20.0)
+    assert len((tmp_path / "games").read_text().split()) == 1, "one game is started"
+
+
 @pytest.mark.parametrize("fault", ["lost=3", "empty=3"])
 def test_a_lost_connection_raises_and_is_no_end(made, monkeypatch, fault):
     monkeypatch.setenv("STANDIN", fault)

@@ -8,6 +8,8 @@ What the packages do that a learner must not see, and what is done here:
 - SMACv2's `reset` gives None after a second attempt at spawning: its answer is never used. During the first battle such
   an attempt (in SMAC: units that come late) also adds the enemies to `max_reward`, the divisor of all later rewards,
   once more: it is set to what the enemies are worth.
+- A `reset` before the first battle has ended starts a second game, and adds the enemies to `max_reward` again: once a
+  battle has begun, it counts as played (read in both sources: nothing else follows from that count).
 - A lost connection is reported as the end of a battle, with an empty `info`; one lost in `reset` leaves the units of
   the battle before. Both raise, so that the episode is dropped and the worker started anew.
 - A battle at its limit is reported as ended. `continuing_episode` adds `info["episode_limit"]` to that and changes
@@ -107,7 +109,7 @@ class Battle:
         if self._env.force_restarts != restarts:
             raise ConnectionError("the connection to StarCraft II was lost between two battles")
         if first:
-            _set_scale(getattr(self._env, "env", self._env))
+            _settle(getattr(self._env, "env", self._env))
         self._steps = 0
         return self._look()
 
@@ -184,10 +186,12 @@ def _seed_distribution(distribution: Any, seeds: np.random.SeedSequence) -> None
             _seed_distribution(part, seeds)
 
 
-def _set_scale(env: Any) -> None:
-    """Counts every enemy of the first battle once, as the benchmark means to."""
+def _settle(env: Any) -> None:
+    """Counts every enemy of the first battle once, as the benchmark means to, and has that battle count as one: until
+    then every reset would start another game and add its enemies."""
     worth = [env.reward_death_value + unit.health_max + unit.shield_max for unit in env.enemies.values()]
     env.max_reward = env.reward_win + sum(worth)
+    env._episode_count = max(env._episode_count, 1)
 
 
 class Need(NamedTuple):
