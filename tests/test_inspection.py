@@ -98,9 +98,21 @@ def test_the_doctor_names_what_is_missing_and_the_command(monkeypatch, capsys):
 
 def test_the_doctor_finds_the_game_where_it_is(monkeypatch):
     monkeypatch.setenv("SC2PATH", str(STANDINS / "StarCraftII"))
-    monkeypatch.setenv("PYTHONPATH", str(STANDINS))
+    monkeypatch.syspath_prepend(str(STANDINS))
     monkeypatch.setenv("GRASP_SMAC_PYTHON", sys.executable)
     monkeypatch.setenv("GRASP_SMACV2_PYTHON", sys.executable)
     rows = doctor.starcraft()
     assert len(rows) == 7
     assert all(row.fine for row in rows), [row for row in rows if not row.fine]
+
+
+def test_the_doctor_does_not_lend_our_packages_to_another_interpreter(monkeypatch, tmp_path):
+    other = tmp_path / "python"
+    other.symlink_to(Path(sys.executable).resolve())
+    monkeypatch.setenv("SC2PATH", str(STANDINS / "StarCraftII"))
+    monkeypatch.setenv("PYTHONPATH", str(STANDINS))
+    monkeypatch.setenv("GRASP_SMAC_PYTHON", str(other))
+    monkeypatch.setenv("GRASP_SMACV2_PYTHON", str(other))
+    wrong = {row.what: row.words for row in doctor.starcraft() if not row.fine}
+    assert {"smac/ and smacv2/: package smac", "smac/ and smacv2/: package smacv2"} <= wrong.keys()
+    assert "venv-smac" not in "".join(wrong.values()), "it has no JAX to be spared"
