@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -17,6 +18,7 @@ from grasp import algos, hosted, rollout
 from grasp.config import configure
 from grasp.envs import host
 from grasp.envs.host import Pool, SimulatorFault, ask
+from grasp.simulators import serve
 from grasp.types import Bodies, Env, EnvSpec, GraspError, Observation, Step
 
 TOY = Path(__file__).parent / "standins" / "toy.py"
@@ -221,6 +223,42 @@ def test_no_worker_outlives_the_pool_or_its_owner(opened):
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+ORPHANS = """
+import sys, time
+import numpy as np
+sys.path.insert(0, sys.argv[1])
+from test_hosted import toy
+from grasp.envs.host import Pool
+pool = Pool(toy(fault="hang", at=1), 1, 1, 60.0, 0)
+one = np.zeros(1, int)
+pool.tell("reset", one)
+pool.wait(one)
+pool.tell("step", one)
+print(pool.workers[0].process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+def test_a_hanging_simulator_does_not_outlive_a_learner_that_was_killed():
+    words = [sys.executable, "-c", ORPHANS, str(Path(__file__).parent)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as learner:
+        pid = int(learner.stdout.readline())
+        assert is_running(pid)
+        learner.kill()
+    end = time.monotonic() + serve.GRACE + 20
+    while is_running(pid):
+        assert time.monotonic() < end, "the simulator is still there"
+        time.sleep(0.1)
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_a_killed_worker_is_noticed_without_waiting_for_the_deadline(opened):

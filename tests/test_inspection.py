@@ -8,7 +8,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
-from grasp import cli, doctor
+from grasp import cli, doctor, inspection
 from grasp.envs.host import ask
 from grasp.inspection import inspect
 from grasp.types import Env, EnvSpec, GraspError, Observation, Step
@@ -71,6 +71,20 @@ def test_a_simulator_is_held_to_the_same_rules():
     assert found.seeds_differ
     with pytest.raises(GraspError, match="not finite"):
         inspect(ask("host/toy", sys.executable, toy, "toy", {"fault": "nan", "at": 2}))
+
+
+def test_a_simulator_that_ignores_its_seed_is_told_so(monkeypatch):
+    restless = ask("host/toy", sys.executable, STANDINS / "toy.py", "toy", {"restless": True})
+    with pytest.raises(GraspError, match="the same seed and actions gave another episode"):
+        inspect(restless)
+    monkeypatch.setattr(inspection, "GO_ON", ("numpy",))  # the package that the toy names
+    assert "a seed does not repeat a battle" in inspect(restless).notes[0]
+
+
+def test_a_simulator_may_cut_its_episodes_short():
+    found = inspect(ask("host/toy", sys.executable, STANDINS / "toy.py", "toy", {"cut": 1}))
+    assert found.lengths == [1, 1, 1]
+    assert found.notes == ["an episode was truncated before the horizon of 5 steps"]
 
 
 def test_check_env_prints_the_command_to_train(capsys):
