@@ -187,7 +187,7 @@ def _settle(env: Any) -> None:
     """Counts every enemy of the first battle once, as the benchmark means to, and that battle as played."""
     worth = [env.reward_death_value + unit.health_max + unit.shield_max for unit in env.enemies.values()]
     env.max_reward = env.reward_win + sum(worth)
-    env._episode_count = 1  # nothing else follows from it (read in both sources)
+    env._episode_count = 1  # in SMACv2 seen to decide only launching, scale and unit types
 
 
 class Need(NamedTuple):
