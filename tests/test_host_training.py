@@ -1,5 +1,6 @@
 """Training with simulators: real worker processes, really killed; nothing lost, nothing left behind."""
 
+import itertools
 import os
 import signal
 import sys
@@ -12,7 +13,9 @@ from processes import WAIT, lines_of, start, wait_for
 from safetensors.numpy import load_file
 
 import grasp
-from grasp import checkpoint
+from grasp import checkpoint, envs, runs, training
+from grasp.config import configure
+from grasp.launch.local import resolved
 from grasp.types import GraspError
 
 OWN = '''
@@ -132,7 +135,7 @@ def test_workers_killed_during_training_cost_nothing_but_their_episodes(here, al
     lines = lines_of(here / "run")
     learned = [line for line in lines if line["kind"] == "iteration"]
     assert [line["env_steps"] for line in learned] == [80 * (k + 1) for k in range(12)]
-    assert sum(line["restarts"] for line in learned) == 2
+    assert sum(line["restarts"] for line in lines) == 2
     assert all(line["train_length"] == 5 for line in learned)
     assert lines[-1]["kind"] == "absolute"
     assert gone(here)
@@ -162,7 +165,11 @@ def test_an_interrupt_leaves_no_simulator_and_a_run_to_resume(here):
     out = process.communicate(timeout=60)[0]
     assert process.returncode == 130, out
     assert gone(here)
-    assert (here / "run" / "seed-0" / "checkpoints").exists()
+    assert lines_of(here / "run")[-1]["kind"] != "absolute"
+    grasp.resume(here / "run")
+    lines = lines_of(here / "run")
+    assert lines[-1]["kind"] == "absolute"
+    assert [line["env_steps"] for line in lines if line["kind"] == "iteration"] == [80 * (k + 1) for k in range(12)]
 
 
 def test_simulators_that_always_fail_end_in_a_checkpoint_and_a_sentence(here):
@@ -181,6 +188,59 @@ def test_simulators_that_always_fail_end_in_a_checkpoint_and_a_sentence(here):
     assert lines[-1]["kind"] == "absolute"
     steps = [line["env_steps"] for line in lines if line["kind"] == "iteration"]
     assert steps == [80 * (k + 1) for k in range(12)]
+
+
+def test_simulators_that_fail_in_an_evaluation_end_in_a_checkpoint_and_resume_with_it(here, monkeypatch):
+    sizes = SIZES | {"steps": 80 * 4, "eval_interval": 80 * 2, "restarts": 1}
+    config = resolved(configure("mappo", env_of(here), sizes))
+    spec, build = envs.make(config.env).spec, training.build
+    straight = runs.create(here / "straight", config, spec)
+    training.train(straight, [0], lambda line: None)
+
+    def fail_in(score: str, due: int):
+        """All simulators fail in one evaluation."""
+
+        def broken(*given):
+            programs, calls = build(*given), itertools.count()
+
+            def fail(*arguments):
+                if next(calls) == due:
+                    (here / "broken").touch()
+                return getattr(programs, score)(*arguments)
+
+            return programs._replace(**{score: fail})
+
+        return broken
+
+    for score, due, stands_at in (("score", 0, 0), ("score", 1, 2), ("score_best", 0, 4)):
+        cut = runs.create(here / f"cut-{stands_at}", config, spec)
+        monkeypatch.setattr(training, "build", fail_in(score, due))
+        with pytest.raises(GraspError, match=r"1 had been replaced before it.*continue with: grasp resume"):
+            training.train(cut, [0], lambda line: None)
+        (here / "broken").unlink()
+        stopped = checkpoint.stored(cut.checkpoints(0))[-1]
+        assert checkpoint.number_of(stopped) == iterations(cut.path) == stands_at
+        monkeypatch.setattr(training, "build", build)
+        training.train(cut, [0], lambda line: None)
+        assert lines_of(cut.path) == lines_of(straight.path)
+
+
+def test_restarts_of_the_last_evaluation_are_told(here, monkeypatch):
+    config = resolved(configure("mappo", env_of(here), SIZES | {"steps": 80}))
+    build = training.build
+
+    def struck(*given):
+        programs = build(*given)
+
+        def score_best(*arguments):
+            os.kill(next(pid for pid in simulators(here) if os.getsid(pid) == pid), signal.SIGKILL)
+            return programs.score_best(*arguments)
+
+        return programs._replace(score_best=score_best)
+
+    monkeypatch.setattr(training, "build", struck)
+    training.train(runs.create(here / "run", config, envs.make(config.env).spec), [0], lambda line: None)
+    assert [line["restarts"] for line in lines_of(here / "run")] == [0, 0, 0, 1]
 
 
 def test_evaluate_and_load_work_on_a_hosted_run(here):

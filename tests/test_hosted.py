@@ -1,8 +1,11 @@
 """Simulators in worker processes: the same trajectory as on a device, and nothing lost when a worker fails."""
 
+import errno
 import os
 import signal
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -13,7 +16,9 @@ import pytest
 
 from grasp import algos, hosted, rollout
 from grasp.config import configure
+from grasp.envs import host
 from grasp.envs.host import Pool, SimulatorFault, ask
+from grasp.simulators import serve
 from grasp.types import Bodies, Env, EnvSpec, GraspError, Observation, Step
 
 TOY = Path(__file__).parent / "standins" / "toy.py"
@@ -220,6 +225,42 @@ def test_no_worker_outlives_the_pool_or_its_owner(opened):
             os.kill(pid, 0)
 
 
+ORPHANS = """
+import sys, time
+import numpy as np
+sys.path.insert(0, sys.argv[1])
+from test_hosted import toy
+from grasp.envs.host import Pool
+pool = Pool(toy(fault="hang", at=1), 1, 1, 60.0, 0)
+one = np.zeros(1, int)
+pool.tell("reset", one)
+pool.wait(one)
+pool.tell("step", one)
+print(pool.workers[0].process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+def test_a_hanging_simulator_does_not_outlive_a_learner_that_was_killed():
+    words = [sys.executable, "-c", ORPHANS, str(Path(__file__).parent)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as learner:
+        pid = int(learner.stdout.readline())
+        assert is_running(pid)
+        learner.kill()
+    end = time.monotonic() + serve.GRACE + 20
+    while is_running(pid):
+        assert time.monotonic() < end, "the simulator is still there"
+        time.sleep(0.1)
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def test_a_killed_worker_is_noticed_without_waiting_for_the_deadline(opened):
     pool = opened(deadline=60.0)
     everyone = np.arange(4)
@@ -231,6 +272,64 @@ def test_a_killed_worker_is_noticed_without_waiting_for_the_deadline(opened):
     assert pool.wait(everyone).tolist() == [True, True, False, False]
     assert time.monotonic() - began < 30
     assert pool.restarts == 1
+
+
+def answer(pool, word, copies):
+    pool.tell(word, np.array(copies))
+    return pool.wait(np.array(copies)).tolist()
+
+
+def test_every_copy_may_take_its_time_when_it_is_first_reset(opened, monkeypatch):
+    monkeypatch.setattr(host, "START_SECONDS", 5.0)
+    pool = opened(workers=1, deadline=0.5, slow=1.0)
+    monkeypatch.setattr(host, "START_SECONDS", 1.8)
+    assert answer(pool, "reset", [0]) == [False]
+    assert answer(pool, "reset", [0, 1]) == [False, False]
+    assert answer(pool, "reset", [0, 2, 3]) == [False, False, False]  # 1.0 s each, one after the other
+    assert pool.restarts == 0
+    pool.workers[0].owed.append(("reset", np.array([0, 2])))
+    assert pool.workers[0].allowed(0.5) == 0.5
+    pool.workers[0].owed.clear()
+
+
+def test_a_new_worker_starts_its_simulators_anew(opened, monkeypatch):
+    monkeypatch.setattr(host, "START_SECONDS", 5.0)
+    pool = opened(num_envs=1, workers=1, deadline=0.5, slow=1.0)
+    assert answer(pool, "reset", [0]) == [False]
+    os.kill(pool.workers[0].process.pid, signal.SIGKILL)
+    assert answer(pool, "step", [0]) == [True]
+    assert answer(pool, "reset", [0]) == [False]
+
+
+@pytest.mark.parametrize(("fault", "words"), [("exit", "said: SystemExit: 4"), ("mute", "closed its answers")])
+def test_a_worker_that_lives_on_without_answering_is_not_waited_for(opened, fault, words):
+    pool = opened(num_envs=1, workers=1, restarts=0, fault=fault, at=1)
+    answer(pool, "reset", [0])
+    pid = pool.workers[0].process.pid
+    with pytest.raises(SimulatorFault, match=words):
+        answer(pool, "step", [0])
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_full_shared_memory_is_noticed_before_it_is_touched(monkeypatch, tmp_path):
+    asked, take = [], os.posix_fallocate
+
+    def full(file, start, size):
+        asked.append(os.path.dirname(os.readlink(f"/proc/self/fd/{file}")))
+        if asked[-1] == str(tmp_path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        take(file, start, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    monkeypatch.setattr(host, "SHARED", str(tmp_path))
+    with host.shared_file(5000) as file:
+        assert os.fstat(file.fileno()).st_size == 5000
+        assert os.fstat(file.fileno()).st_blocks > 0
+    assert asked == [str(tmp_path), tempfile.gettempdir()]
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(GraspError, match="has room for the 5000 bytes"):
+        host.shared_file(5000)
 
 
 @pytest.mark.parametrize(

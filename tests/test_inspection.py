@@ -8,7 +8,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
-from grasp import cli, doctor
+from grasp import cli, doctor, inspection
 from grasp.envs.host import ask
 from grasp.inspection import inspect
 from grasp.types import Env, EnvSpec, GraspError, Observation, Step
@@ -73,6 +73,20 @@ def test_a_simulator_is_held_to_the_same_rules():
         inspect(ask("host/toy", sys.executable, toy, "toy", {"fault": "nan", "at": 2}))
 
 
+def test_a_simulator_that_ignores_its_seed_is_told_so(monkeypatch):
+    restless = ask("host/toy", sys.executable, STANDINS / "toy.py", "toy", {"restless": True})
+    with pytest.raises(GraspError, match="the same seed and actions gave another episode"):
+        inspect(restless)
+    monkeypatch.setattr(inspection, "GO_ON", ("numpy",))  # the package that the toy names
+    assert "a seed does not repeat a battle" in inspect(restless).notes[0]
+
+
+def test_a_simulator_may_cut_its_episodes_short():
+    found = inspect(ask("host/toy", sys.executable, STANDINS / "toy.py", "toy", {"cut": 1}))
+    assert found.lengths == [1, 1, 1]
+    assert found.notes == ["an episode was truncated before the horizon of 5 steps"]
+
+
 def test_check_env_prints_the_command_to_train(capsys):
     assert cli.main(["check-env", "matrix/climbing"]) == 0
     out = capsys.readouterr().out
@@ -98,9 +112,21 @@ def test_the_doctor_names_what_is_missing_and_the_command(monkeypatch, capsys):
 
 def test_the_doctor_finds_the_game_where_it_is(monkeypatch):
     monkeypatch.setenv("SC2PATH", str(STANDINS / "StarCraftII"))
-    monkeypatch.setenv("PYTHONPATH", str(STANDINS))
+    monkeypatch.syspath_prepend(str(STANDINS))
     monkeypatch.setenv("GRASP_SMAC_PYTHON", sys.executable)
     monkeypatch.setenv("GRASP_SMACV2_PYTHON", sys.executable)
     rows = doctor.starcraft()
     assert len(rows) == 7
     assert all(row.fine for row in rows), [row for row in rows if not row.fine]
+
+
+def test_the_doctor_does_not_lend_our_packages_to_another_interpreter(monkeypatch, tmp_path):
+    other = tmp_path / "python"
+    other.symlink_to(Path(sys.executable).resolve())
+    monkeypatch.setenv("SC2PATH", str(STANDINS / "StarCraftII"))
+    monkeypatch.setenv("PYTHONPATH", str(STANDINS))
+    monkeypatch.setenv("GRASP_SMAC_PYTHON", str(other))
+    monkeypatch.setenv("GRASP_SMACV2_PYTHON", str(other))
+    wrong = {row.what: row.words for row in doctor.starcraft() if not row.fine}
+    assert {"smac/ and smacv2/: package smac", "smac/ and smacv2/: package smacv2"} <= wrong.keys()
+    assert "venv-smac" not in "".join(wrong.values()), "it has no JAX to be spared"

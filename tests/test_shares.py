@@ -1,5 +1,7 @@
 """Shares of a batch: the same wherever they are played, joined in order, and never older than they may be."""
 
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -67,6 +69,18 @@ def test_two_machines_give_the_columns_that_one_would(host, opened):
         assert np.ptp(trajectory.observation.obs[0, :, :, 2:], axis=0).any(), "seeds tell copies apart"
         found = shares.joined([player.play(0, state, KEY, fresh) for player in players])
         assert_same(found, (trajectory, outcome), 1e-6)  # of fewer rows, a product of matrices rounds otherwise
+
+
+def test_restarts_of_an_evaluation_do_not_count_against_the_iteration_after_it(host, opened):
+    config, algorithm, state = made(host, restarts=1)
+    player = opened(Player(config, host, algorithm))
+    pool = player.opened().pool
+    pool.restarts = pool.unreported = 1  # in an evaluation
+    assert pool.reported() == 1
+    os.kill(pool.workers[0].process.pid, signal.SIGKILL)
+    assert player.play(0, state, KEY, True).restarts == 1
+    os.kill(pool.workers[0].process.pid, signal.SIGKILL)
+    assert player.play(1, state, KEY, False).restarts == 1
 
 
 def test_actions_follow_from_a_share_s_number_and_from_nothing_else(host, opened):

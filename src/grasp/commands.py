@@ -149,6 +149,8 @@ def run_check_env(options: argparse.Namespace) -> None:
     print(f"random episodes: {found.lengths[1:]} steps, returns {[round(value, 3) for value in found.returns[1:]]}")
     if not found.seeds_differ:
         print("note: two seeds gave the same episode; if it should start differently each time, use the seed")
+    for note in found.notes:
+        print(f"note: {note}")
     print(f"it keeps the rules; train in it with: grasp train grasp-mappo '{options.env}'")
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-from grasp.envs.host import SIMULATORS, cores, interpreter
+from grasp.envs.host import SIMULATORS, cores, interpreter, paths
 from grasp.version import __version__
 
 EXTRAS = {
@@ -81,9 +81,11 @@ def starcraft() -> list[Finding]:
 
 
 def said(*command: str) -> str | None:
-    """The last line of a program's output; None where it fails."""
+    """The last line of an interpreter's output, which finds what a worker of it would; None where it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=SECONDS, check=False, env=paths(command[0])
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     lines = done.stdout.strip().splitlines()

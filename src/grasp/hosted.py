@@ -192,7 +192,6 @@ def write(rows: PyTree, at: tuple[Copies, Copies], values: PyTree) -> None:
 def collect(stage: Stage, state: PyTree, key: Key, num_steps: int) -> tuple[Trajectory, Outcome, int]:
     """T steps of the current policy in every copy (Alg. 1 l. 6), the episodes that ended, and how many workers were
     replaced."""
-    stage.pool.restarts = 0
     columns = Columns(stage, num_steps)
     tick = 0
     while not columns.full():
@@ -203,8 +202,7 @@ def collect(stage: Stage, state: PyTree, key: Key, num_steps: int) -> tuple[Traj
             columns.rewind(stage.renew(place, np.union1d(ended, lost)))
             columns.act(tick, place, state, key)
         tick += 1
-    told, stage.pool.unreported = stage.pool.unreported, 0  # those of an evaluation before this, too
-    return columns.trajectory(), columns.outcome, told
+    return columns.trajectory(), columns.outcome, stage.pool.reported()
 
 
 def evaluate(stage: Stage, state: PyTree, key: Key, episodes: int, greedy: bool = True) -> Scores:

@@ -3,7 +3,7 @@ workers, and only acting and learning are compiled."""
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +42,8 @@ class Programs(NamedTuple):
     score_best: Callable[[PyTree, Array], Scores]
     algorithm: Algorithm
     env: Env | Host
+    replaced: Callable[[], dict[str, Any]] = dict
+    """What simulators add to the metrics of an evaluation."""
     close: Callable[[], None] = lambda: None
 
 
@@ -161,6 +163,7 @@ def on_host(config: Config, host: Host, algorithm: Algorithm, log: Path | None, 
         score_best=lambda state, keys: simulated.score(state, keys, config.final_episodes),
         algorithm=algorithm,
         env=host,
+        replaced=simulated.replaced,
         close=simulated.close,
     )
 
@@ -215,6 +218,9 @@ class Simulated:
     def score(self, state: PyTree, keys: Shaped[Array, " 1"], episodes: int) -> Scores:
         self.training = False
         return one(hosted.evaluate(self.player.opened(), self.alone(state), keys[0], episodes))
+
+    def replaced(self) -> dict[str, Any]:
+        return one({"restarts": np.asarray(self.player.opened().pool.reported())})
 
     def alone(self, state: PyTree) -> PyTree:
         """The state without its seed axis, to act with: without its replay too, which acting does not read and which

@@ -81,6 +81,7 @@ class Player:
     def play(self, version: int, state: PyTree, key: Key, fresh: bool) -> Share:
         """The share of one iteration, whose key is given to every machine."""
         stage, share = self.opened(), self.config.share
+        stage.pool.restarts = 0  # before the first reset: an evaluation's do not count against this iteration
         if fresh:
             stage.begin(hosted.episode_seeds(jax.random.fold_in(key, LARGEST), share, self.number * share))
         if self.number > 0:  # actions are drawn for many copies at once; the steps' numbers come from below

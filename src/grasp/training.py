@@ -18,7 +18,7 @@ from grasp import checkpoint, devices, recovery, segments
 from grasp.claims import Claim
 from grasp.envs.host import SimulatorFault
 from grasp.evaluation import Scores
-from grasp.journal import Journal, plain
+from grasp.journal import Journal, plain, read
 from grasp.programs import Programs, RunState, begin_seed, build, gather, outline, stack
 from grasp.recovery import Reporter, acting, seed_keys
 from grasp.runs import Run, writing
@@ -98,16 +98,13 @@ class Session:
 
     def train(self, state: RunState) -> None:
         iteration = int(state.iteration[0])
-        if self.journals[0].commit() == 0:  # not iteration == 0: a run may also be resumed from there
-            self.evaluate(state, 0)
-            self.save(state, 0)
+        if not self.is_judged(iteration):
+            self.evaluate(state, iteration)
+            self.save(state, iteration)
         while iteration < self.config.iterations:  # Alg. 1 l. 4
             began = time.monotonic()
-            try:
+            with self.kept(state, iteration):
                 state, metrics = self.programs.advance(state)
-            except SimulatorFault as fault:
-                self.save(state, iteration)
-                raise GraspError(f"{fault}; continue with: grasp resume {self.run.path}") from None
             iteration += 1
             self.write("iteration", iteration, jax.device_get(metrics), time.monotonic() - began)
             is_evaluation = self.config.is_evaluation(iteration)
@@ -116,6 +113,21 @@ class Session:
             if is_evaluation or devices.agreed(time.monotonic() - self.saved > CHECKPOINT_SECONDS):
                 self.save(state, iteration)
         self.conclude(state)
+
+    def is_judged(self, iteration: int) -> bool:
+        """Whether the journal holds the evaluation of this moment, if there is to be one: it does not before the first,
+        nor where simulators failed in it."""
+        lines = read(self.run.journal(self.seeds[0]))
+        return bool(lines) and not (lines[-1]["kind"] == "iteration" and self.config.is_evaluation(iteration))
+
+    @contextlib.contextmanager
+    def kept(self, state: RunState, iteration: int):
+        """Simulators that fail too often end in a checkpoint and a sentence."""
+        try:
+            yield
+        except SimulatorFault as fault:
+            self.save(state, iteration)
+            raise GraspError(f"{fault}; continue with: grasp resume {self.run.path}") from None
 
     def write(self, kind: str, iteration: int, values: dict[str, Any], seconds: float) -> None:
         """One line for every seed, and word to whoever shows progress."""
@@ -131,7 +143,8 @@ class Session:
     def evaluate(self, state: RunState, iteration: int) -> None:
         """Score the newest policy and keep it as a snapshot."""
         began = time.monotonic()
-        scores = jax.device_get(self.programs.score(state.state, evaluation_keys(self.seeds, iteration)))
+        with self.kept(state, iteration):
+            scores = jax.device_get(self.programs.score(state.state, evaluation_keys(self.seeds, iteration)))
         for place, seed in enumerate(self.seeds):
             kept = acting(self.programs.algorithm, state.state, judging=True)
             policy = jax.tree.map(lambda x, p=place: x[p], kept)
@@ -150,7 +163,7 @@ class Session:
         }
         if self.programs.env.spec.has_wins:
             values |= {"win_rate": scores.won.mean(1), "wins": scores.won.astype(int)}
-        return values
+        return values | self.programs.replaced()
 
     def save(self, state: RunState, iteration: int) -> None:
         """A checkpoint of every seed, which remembers how much of the journal it stands for."""
@@ -176,9 +189,9 @@ class Session:
         like = jax.tree.map(lambda x: x[0], acting(self.programs.algorithm, state.state))
         found = [recovery.best_snapshot(self.run, seed, like, self.report) for seed in self.seeds]
         policies, best = [policy for policy, _ in found], [line for _, line in found]
-        scores = self.programs.score_best(
-            state.state._replace(**stack(policies)), evaluation_keys(self.seeds, self.config.iterations + 1)
-        )
+        keys = evaluation_keys(self.seeds, self.config.iterations + 1)
+        with self.kept(state, self.config.iterations):
+            scores = self.programs.score_best(state.state._replace(**stack(policies)), keys)
         described = self.described(jax.device_get(scores)) | {"best_env_steps": [b["env_steps"] for b in best]}
         for place, seed in enumerate(self.seeds):
             words = {"algo": self.config.algo, "env": self.config.env, "env_steps": str(best[place]["env_steps"])}

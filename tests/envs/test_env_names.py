@@ -1,5 +1,6 @@
 """Names to environments: what is registered, what is misspelt, what is missing, and the user's own."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -39,6 +40,14 @@ def own(tmp_path, monkeypatch):
     yield
     for name in ("own_tasks", "meet_pz"):
         sys.modules.pop(name, None)
+
+
+@pytest.mark.usefixtures("own")
+def test_an_environment_that_only_told_what_it_is_is_closed(monkeypatch):
+    meet, closed = importlib.import_module("meet_pz"), []
+    monkeypatch.setattr(meet.Meet, "close", lambda env: closed.append(env))
+    make("meet_pz:make")
+    assert len(closed) == 1
 
 
 def test_names_are_family_and_task_and_unique():

@@ -108,6 +108,7 @@ def test_by_its_name_it_keeps_the_contract():
     ("name", "sentence"),
     [
         ("own_race:endless", r"does not say its limit \(max_steps\); type: 'own_race:endless\?horizon=N'"),
+        ("own_race:race?horizon=7", "stops itself after 6 steps; give a horizon of 6 at most"),
         ("own_race:driven", "agent 'fast' acts in a Box; actions must be Discrete"),
     ],
 )

@@ -187,6 +187,17 @@ def test_a_second_attempt_at_spawning_does_not_count_the_enemies_twice(adapter, 
     assert np.isclose(sum(rewards), 20.0)
 
 
+def test_a_reset_before_the_first_battle_has_ended_changes_nothing(made, monkeypatch, tmp_path):
+    monkeypatch.setenv("STANDIN", f"games={tmp_path / 'games'}")
+    made.reset(0)
+    made.step(everyone(made, STOP))
+    rewards, answer = fight(made, made.reset(0))
+    made.close()
+    assert answer[4]
+    assert np.isclose(sum(rewards), 20.0)
+    assert len((tmp_path / "games").read_text().split()) == 1, "one game is started"
+
+
 @pytest.mark.parametrize("fault", ["lost=3", "empty=3"])
 def test_a_lost_connection_raises_and_is_no_end(made, monkeypatch, fault):
     monkeypatch.setenv("STANDIN", fault)
@@ -357,8 +368,20 @@ def test_a_missing_package_is_named_with_its_project(bare, name):
     sentence = refused(bare, ModuleNotFoundError, "10gen_zerg", game=name)
     assert f"the package {name} is not installed" in sentence
     assert f"GitHub project oxwhirl/{name}" in sentence
-    assert f"{sys.executable} -m pip install ./{name} 'protobuf<3.21'" in sentence
+    assert f".venv-smac/bin/python -m pip install ./{name} 'protobuf<3.21'" in sentence
     assert ("`pip install smac` gives another program" in sentence) == (name == "smac")
+
+
+def test_nothing_is_installed_where_jax_lives(bare, monkeypatch):
+    made = "python3.9 -m venv .venv-smac && export GRASP_SMAC_PYTHON=$PWD/.venv-smac/bin/python"
+    assert made in refused(bare, ModuleNotFoundError)
+    fixes = "".join(fix for _, _, fix in bare.diagnose())
+    assert f"{sys.executable} -m pip" not in fixes
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jax" else find(name))
+    sentence = refused(bare, ModuleNotFoundError)
+    assert f"{sys.executable} -m pip install ./smac 'protobuf<3.21'" in sentence
+    assert "venv-smac" not in sentence
 
 
 def test_the_optimiser_of_the_same_name_is_not_taken_for_it(bare, monkeypatch, tmp_path):
@@ -376,7 +399,7 @@ def test_a_protobuf_that_is_too_new_is_refused(adapter, monkeypatch, tmp_path, v
     else:
         sentence = refused(adapter, ValueError)
         assert f"protobuf {version} is too new" in sentence
-        assert f"{sys.executable} -m pip install 'protobuf<3.21'" in sentence
+        assert ".venv-smac/bin/python -m pip install 'protobuf<3.21'" in sentence
 
 
 def test_a_package_that_the_package_needs_is_named(bare, monkeypatch, tmp_path):

@@ -1,7 +1,9 @@
 """A simulator for tests, like `twin` in tests/test_hosted.py. It can be told to fail: `fault` names how, `at` the step
-of its life at which, and `once` a file whose existence says that it has already happened."""
+of its life at which, and `once` a file whose existence says that it has already happened. Its first reset takes `slow`
+seconds; a `restless` one ignores its seed; after `cut` steps it is truncated."""
 
 import os
+import threading
 import time
 
 import numpy as np
@@ -15,11 +17,16 @@ class Toy:
         "package": "numpy",
     }  # fmt: skip
 
-    def __init__(self, fault="", at=0, once="", seeded=False):
+    def __init__(self, fault="", at=0, once="", seeded=False, slow=0.0, restless=False, cut=HORIZON):
         self.fault, self.at, self.once, self.seeded, self.life, self.wrong = fault, at, once, seeded, 0, ""
+        self.slow, self.restless, self.cut = slow, restless, cut
 
     def reset(self, seed):
+        time.sleep(self.slow)
+        self.slow = 0.0
         self.time, self.total = 0, (seed % 100 if self.seeded else 0)
+        if self.restless:  # whatever the seed
+            self.total = int.from_bytes(os.urandom(4), "little")
         return self.seen()
 
     def step(self, action):
@@ -38,7 +45,7 @@ class Toy:
             paid = float("inf")
         if self.wrong == "both":
             return seen, paid, True, True, won
-        return seen, paid, won, not won and self.time == HORIZON, won
+        return seen, paid, won, not won and self.time == self.cut, won
 
     def is_first(self):
         """Whether no other copy has failed before, in this worker or another: only one can make the file."""
@@ -60,6 +67,12 @@ class Toy:
             os._exit(3)
         if self.fault == "hang":
             time.sleep(3600)
+        if self.fault in ("exit", "mute"):
+            threading.Thread(target=time.sleep, args=(3600,)).start()  # keeps the process alive
+        if self.fault == "exit":
+            raise SystemExit(4)
+        if self.fault == "mute":
+            os.closerange(3, 64)
         if self.fault == "raise":
             raise RuntimeError("the battle was lost")
         if self.fault == "nan":

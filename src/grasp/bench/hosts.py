@@ -43,17 +43,35 @@ def step():
         env.reset()
 """
 
+FOOTBALL_CORE = """
+import importlib.util, random, sys
+import numpy as np
+spec = importlib.util.spec_from_file_location("adapter", sys.argv[1])
+adapter = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(adapter)
+env = adapter.make("academy_3_vs_1_with_keeper")
+env.reset(0)
+def step():
+    action = np.array([random.randrange(19) for _ in range(3)], np.int32)
+    _, _, terminated, truncated, _ = env.step(action)
+    if terminated or truncated:
+        env.reset(random.randrange(2**31))
+"""
+
 
 class Case(NamedTuple):
     env: str
     bare: str
+    """The loop that whoever uses the simulator alone would write."""
+    stepped: str
+    """The loop of what the workers step, without them."""
     copies: int
     rollout: int
 
 
 CASES = [
-    Case("pettingzoo/mpe2.simple_spread_v3", PETTINGZOO, 32, 100),
-    Case("grf/academy_3_vs_1_with_keeper", FOOTBALL, 16, 50),
+    Case("pettingzoo/mpe2.simple_spread_v3", PETTINGZOO, PETTINGZOO, 32, 100),
+    Case("grf/academy_3_vs_1_with_keeper", FOOTBALL, FOOTBALL_CORE, 16, 50),
 ]
 
 
@@ -78,7 +96,7 @@ def measured(case: Case, smoke: bool) -> Iterator[Line]:
         state = algorithm.init(jax.random.key(1))
         actions = {
             "one": looped(host, case.bare, 1, steps, held),
-            "two": looped(host, case.bare, WORKERS, steps, held),
+            "two": looped(host, case.stepped, WORKERS, steps, held),
             "pool": lambda: hosted.collect(stage, state, jax.random.key(2), rollout)[0].reward,
         }
         taken = in_turns(actions, rounds=1 if smoke else 5)
@@ -94,7 +112,7 @@ def measured(case: Case, smoke: bool) -> Iterator[Line]:
 
 def looped(host: Host, bare: str, number: int, steps: int, held: ExitStack) -> Callable[[], Any]:
     """So many processes of the simulator's own loop, which share the steps."""
-    words = [host.command[0], "-c", bare + LOOP]
+    words = [host.command[0], "-c", bare + LOOP, host.command[2]]  # the adapter, by its path
     pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
     children = [subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=nowhere, text=True) for _ in range(number)]
     for child in children:

@@ -6,6 +6,7 @@ episodes of its copies are lost, which `wait` says, and the copies are to be res
 """
 
 import contextlib
+import errno
 import itertools
 import json
 import mmap
@@ -19,7 +20,7 @@ import time
 from collections import deque
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -30,7 +31,11 @@ from grasp.types import EnvSpec, GraspError, Host
 Copies = Int[np.ndarray, " _"]
 """Some of a pool's copies, by their number."""
 START_SECONDS = 300.0
-"""How long a worker may take to start its simulators: StarCraft takes a minute."""
+"""How long a worker may take to start, and then each of its simulators at its first reset: StarCraft takes a minute."""
+LAST_SECONDS = 1.0
+"""How long a worker that has nothing more to say may take to end."""
+SHARED = "/dev/shm"
+"""Files that are memory, where there are such."""
 SIMULATORS = Path(serve.__file__).parent
 
 
@@ -88,6 +93,24 @@ def paths(python: str) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
+def shared_file(size: int) -> IO[bytes]:
+    """A file to be mapped, without a name: nothing is left behind. Its room is taken now, since whoever touches a page
+    that there is no room for is killed."""
+    reserve = getattr(os, "posix_fallocate", lambda file, _, size: os.ftruncate(file, size))  # not every system has it
+    for folder in (SHARED, tempfile.gettempdir()):
+        if not os.path.isdir(folder):
+            continue
+        file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+        try:
+            reserve(file.fileno(), 0, size)
+            return file
+        except OSError as error:
+            file.close()
+            if error.errno != errno.ENOSPC:
+                raise
+    raise GraspError(f"neither {SHARED} nor {tempfile.gettempdir()} has room for the {size} bytes of the simulators")
+
+
 class Worker:
     """One process and what it still owes."""
 
@@ -95,8 +118,8 @@ class Worker:
         self.places = places
         self.owed: deque[tuple[str, Copies]] = deque([("start", np.zeros(0, int))])
         self.heard = b""
-        self.begun = False
-        """Some simulators start their program only when they are first reset."""
+        self.begun: set[int] = set()
+        """Copies that have been reset: some simulators start their program only then, one after the other."""
         self.last = time.monotonic()
         asked, self.commands = os.pipe()
         self.answers, told = os.pipe()
@@ -129,14 +152,27 @@ class Worker:
         while b"\n" not in self.heard:
             left = max(0.0, self.last + deadline - time.monotonic())  # the answer may have been there for long
             if not select.select([self.answers], [], [], left)[0]:
-                return f"did not answer within {deadline:.0f} s"
+                return f"did not answer within {deadline:g} s"
             heard = os.read(self.answers, 65536)
             if not heard:
-                return f"ended with exit code {self.process.wait()}"
+                return self.last_words()
             self.heard += heard
         line, _, self.heard = self.heard.partition(b"\n")
         self.last = time.monotonic()
         return None if line == b"ok" else f"said: {line.decode(errors='replace').removeprefix('fault ')}"
+
+    def last_words(self) -> str:
+        """How a worker ended that answers no more. One may live on, in a thread that its simulator left behind."""
+        try:
+            return f"ended with exit code {self.process.wait(LAST_SECONDS)}"
+        except subprocess.TimeoutExpired:
+            return "closed its answers"
+
+    def allowed(self, deadline: float) -> float:
+        """Seconds for the oldest thing it owes."""
+        word, copies = self.owed[0]
+        starting = 1 if word == "start" else len(set(copies.tolist()) - self.begun)
+        return START_SECONDS * starting or deadline
 
     def dismiss(self) -> None:
         """Let it close its simulators and end."""
@@ -171,9 +207,7 @@ class Pool:
         """Restarts that no metrics have told of."""
         self.lost = np.zeros(num_envs, bool)
         layout = serve.record({name: getattr(host.spec, name) for name in serve.SIZES})
-        folder = "/dev/shm" if os.path.isdir("/dev/shm") else None
-        self.memory = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  without a name: nothing is left behind
-        self.memory.truncate(layout.itemsize * num_envs)
+        self.memory = shared_file(layout.itemsize * num_envs)
         self.records = np.frombuffer(mmap.mmap(self.memory.fileno(), 0), layout, num_envs)
         edges = np.linspace(0, num_envs, min(workers, num_envs) + 1).astype(int)
         self.workers: list[Worker] = []
@@ -213,10 +247,10 @@ class Pool:
     def answered(self, worker: Worker) -> str | None:
         """Hear the oldest answer that a worker owes, and look at what it wrote."""
         word, copies = worker.owed[0]
-        fault = worker.listen(self.deadline if worker.begun else START_SECONDS)
+        fault = worker.listen(worker.allowed(self.deadline))
         if fault is None:
             worker.owed.popleft()
-            worker.begun |= word == "reset"
+            worker.begun.update(copies.tolist())
             fault = self.nonsense(word, copies)
         return fault
 
@@ -246,6 +280,11 @@ class Pool:
             )
         self.workers[place] = self.start(worker.places)
         self.lost[worker.places] = True
+
+    def reported(self) -> int:
+        """Restarts that no metrics have told of, for the one who now tells."""
+        told, self.unreported = self.unreported, 0
+        return told
 
     def close(self) -> None:
         for worker in self.workers:

@@ -32,9 +32,10 @@ def load(name: str, plain: str, options: dict[str, Any]) -> Env | Host:
             raise GraspError(f"environment {plain!r} is a grasp.types.Env, whose spec says all; leave out {extra[0]}")
         return made
     if hasattr(made, "possible_agents"):
+        made.close()  # workers make their own
         return pettingzoo.own(name, plain, **options)
     if hasattr(made, "step_env"):
-        return like_jaxmarl(name, made, options.get("horizon") or getattr(made, "max_steps", None))
+        return like_jaxmarl(name, made, limit(name, made, options.get("horizon")))
     raise GraspError(
         f"environment {plain!r} is a {type(made).__name__}; it must be a PettingZoo parallel environment, one in the "
         f"style of jaxmarl, or a grasp.types.Env"
@@ -69,6 +70,14 @@ def _import(path: str, name: str) -> ModuleType:
         raise GraspError(
             f"environment {name!r}: there is no module {path!r}; run where it can be imported, or set PYTHONPATH"
         ) from error
+
+
+def limit(name: str, simulator: Any, horizon: int | None) -> int | None:
+    """The option, where it is not above the simulator's own: what ends there would be taken for an end of the task."""
+    most = getattr(simulator, "max_steps", None)
+    if horizon and most and horizon > most:
+        raise GraspError(f"environment {name!r} stops itself after {most} steps; give a horizon of {most} at most")
+    return horizon or most
 
 
 def like_jaxmarl(name: str, simulator: Any, horizon: int | None) -> Env:

@@ -131,7 +131,7 @@ def main(words: list[str]) -> None:
     with os.fdopen(commands) as asked, os.fdopen(answers, "w", buffering=1) as told:
         try:
             serve(source, task, options, sizes, records, asked, told)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a simulator may give up by ending its program
             traceback.print_exc()
             told.write(f"fault {sentence(error)}\n")
 
@@ -153,7 +153,7 @@ def serve(source: str, task: str, options: str, sizes: dict, records: np.ndarray
         simulator.close()
 
 
-def sentence(error: Exception) -> str:
+def sentence(error: BaseException) -> str:
     """A fault in one line."""
     words = " ".join(str(error).split())
     return (
@@ -166,6 +166,6 @@ if __name__ == "__main__":
     sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]
     try:
         main(sys.argv[1:])
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         traceback.print_exc()
         sys.exit(f"fault {sentence(error)}")

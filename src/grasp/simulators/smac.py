@@ -7,7 +7,7 @@ What the packages do that a learner must not see, and what is done here:
 
 - SMACv2's `reset` gives None after a second attempt at spawning: its answer is never used. During the first battle such
   an attempt (in SMAC: units that come late) also adds the enemies to `max_reward`, the divisor of all later rewards,
-  once more: it is set to what the enemies are worth.
+  once more, as does a `reset` before its end, in a second game: the scale is set right, the battle counted as played.
 - A lost connection is reported as the end of a battle, with an empty `info`; one lost in `reset` leaves the units of
   the battle before. Both raise, so that the episode is dropped and the worker started anew.
 - A battle at its limit is reported as ended. `continuing_episode` adds `info["episode_limit"]` to that and changes
@@ -98,16 +98,15 @@ class Battle:
         }
 
     def reset(self, seed: int) -> tuple:
-        first = not self._started
-        if first:
+        if not self._started:
             self._env, self._started = self._construct(seed=seed % 2**32), True
         _seed_draws(self._env, seed)
         restarts = self._env.force_restarts
         self._env.reset()
         if self._env.force_restarts != restarts:
             raise ConnectionError("the connection to StarCraft II was lost between two battles")
-        if first:
-            _set_scale(getattr(self._env, "env", self._env))
+        if self._env._episode_count == 0:
+            _settle(getattr(self._env, "env", self._env))
         self._steps = 0
         return self._look()
 
@@ -184,10 +183,11 @@ def _seed_distribution(distribution: Any, seeds: np.random.SeedSequence) -> None
             _seed_distribution(part, seeds)
 
 
-def _set_scale(env: Any) -> None:
-    """Counts every enemy of the first battle once, as the benchmark means to."""
+def _settle(env: Any) -> None:
+    """Counts every enemy of the first battle once, as the benchmark means to, and that battle as played."""
     worth = [env.reward_death_value + unit.health_max + unit.shield_max for unit in env.enemies.values()]
     env.max_reward = env.reward_win + sum(worth)
+    env._episode_count = 1  # in SMACv2 seen to decide only launching, scale and unit types
 
 
 class Need(NamedTuple):
@@ -292,4 +292,9 @@ def _game_folder() -> Path:
 
 
 def _pip(*packages: str) -> str:
-    return " ".join([f"{sys.executable} -m pip install", *packages, "'protobuf<3.21'"])
+    """In this interpreter; where JAX lives, which would lose its protobuf, in one that is made first."""
+    python, first = sys.executable, ""
+    if importlib.util.find_spec("jax"):
+        python, names = ".venv-smac/bin/python", ("GRASP_SMAC_PYTHON", "GRASP_SMACV2_PYTHON")
+        first = f"python3.9 -m venv .venv-smac && export {' '.join(f'{name}=$PWD/{python}' for name in names)} && "
+    return " ".join([f"{first}{python} -m pip install", *packages, "'protobuf<3.21'"])
