@@ -16,6 +16,8 @@ from grasp.envs.host import Pool
 from grasp.types import Host
 
 WORKERS = 2
+ROUNDS = 9
+"""Episodes end at random, and a reset takes as long as many steps."""
 LOOP = """
 import sys
 for line in sys.stdin:
@@ -49,9 +51,12 @@ import numpy as np
 spec = importlib.util.spec_from_file_location("adapter", sys.argv[1])
 adapter = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(adapter)
-env = adapter.make("academy_3_vs_1_with_keeper")
-env.reset(0)
+envs = [adapter.make("academy_3_vs_1_with_keeper") for _ in range(int(sys.argv[2]))]
+for env in envs:
+    env.reset(random.randrange(2**31))
 def step():
+    env = envs.pop(0)
+    envs.append(env)
     action = np.array([random.randrange(19) for _ in range(3)], np.int32)
     _, _, terminated, truncated, _ = env.step(action)
     if terminated or truncated:
@@ -64,14 +69,14 @@ class Case(NamedTuple):
     bare: str
     """The loop that whoever uses the simulator alone would write."""
     stepped: str
-    """The loop of what the workers step, without them."""
+    """The loop of what the workers step, over as many copies: engines that take turns slow each other's memory."""
     copies: int
     rollout: int
 
 
 CASES = [
     Case("pettingzoo/mpe2.simple_spread_v3", PETTINGZOO, PETTINGZOO, 32, 100),
-    Case("grf/academy_3_vs_1_with_keeper", FOOTBALL, FOOTBALL_CORE, 16, 50),
+    Case("grf/academy_3_vs_1_with_keeper", FOOTBALL, FOOTBALL_CORE, 32, 50),
 ]
 
 
@@ -95,11 +100,11 @@ def measured(case: Case, smoke: bool) -> Iterator[Line]:
         stage.begin(hosted.episode_seeds(jax.random.key(0), copies))
         state = algorithm.init(jax.random.key(1))
         actions = {
-            "one": looped(host, case.bare, 1, steps, held),
-            "two": looped(host, case.stepped, WORKERS, steps, held),
+            "one": looped(host, case.bare, 1, copies, steps, held),
+            "two": looped(host, case.stepped, WORKERS, copies, steps, held),
             "pool": lambda: hosted.collect(stage, state, jax.random.key(2), rollout)[0].reward,
         }
-        taken = in_turns(actions, rounds=1 if smoke else 5)
+        taken = in_turns(actions, rounds=1 if smoke else ROUNDS)
         yield Line(f"{case.env}, its own loop", steps / taken["one"], "steps/s")
         rate, one = steps / taken["pool"], steps / taken["one"]
         yield Line(f"collected from {WORKERS} workers, {copies} copies", rate, "steps/s", rate / one, "its own loop")
@@ -110,9 +115,9 @@ def measured(case: Case, smoke: bool) -> Iterator[Line]:
         yield Line(f"memory of {WORKERS} workers, a copy", held_mb, "MB")
 
 
-def looped(host: Host, bare: str, number: int, steps: int, held: ExitStack) -> Callable[[], Any]:
-    """So many processes of the simulator's own loop, which share the steps."""
-    words = [host.command[0], "-c", bare + LOOP, host.command[2]]  # the adapter, by its path
+def looped(host: Host, bare: str, number: int, copies: int, steps: int, held: ExitStack) -> Callable[[], Any]:
+    """So many processes of the simulator's own loop, which share the copies, where it has several, and the steps."""
+    words = [host.command[0], "-c", bare + LOOP, host.command[2], str(copies // number)]  # the adapter, by its path
     pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
     children = [subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=nowhere, text=True) for _ in range(number)]
     for child in children:
