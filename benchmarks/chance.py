@@ -14,13 +14,13 @@ from grasp.envs import base
 from grasp.envs.host import Pool
 from grasp.evaluation import Scores, evaluate
 from grasp.stats import wilson
-from grasp.types import Host
+from grasp.types import Env, Host
 
 COPIES, WORKERS, DEADLINE, RESTARTS = 16, 2, 60.0, 10
 
 
-def measure(name: str, episodes: int, seed: int) -> Scores:
-    env, key = base.make(name), jax.random.key(seed)
+def measure(env: Env | Host, episodes: int, seed: int) -> Scores:
+    key = jax.random.key(seed)
     if isinstance(env, Host):
         pool = Pool(env, COPIES, WORKERS, DEADLINE, RESTARTS)
         try:
@@ -44,9 +44,10 @@ def main() -> None:
     options = parser.parse_args()
     print(f"random legal actions, {options.episodes} episodes, mean ± standard error, Wilson's 95 % interval of wins")
     for name in options.envs:
-        scores = measure(name, options.episodes, options.seed)
+        env = base.make(name)
+        scores = measure(env, options.episodes, options.seed)
         error = np.std(scores.returned) / np.sqrt(options.episodes)
-        won = wins(scores) if base.make(name).spec.has_wins else ""
+        won = wins(scores) if env.spec.has_wins else ""
         length = f"  steps {np.mean(scores.length):.1f}"
         print(f"{name}  return {np.mean(scores.returned):.2f} ± {error:.2f}{length}{won}")
 

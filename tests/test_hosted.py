@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from grasp import algos, hosted, rollout
+from grasp.bench.envs import at_random
 from grasp.config import configure
 from grasp.envs import host
 from grasp.envs.host import Pool, SimulatorFault, ask
@@ -95,6 +96,17 @@ def test_both_collectors_give_the_same_trajectory(opened, groups):
             jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-6), a, b)
         assert int(outcome.ended.sum()) == int((expected.terminated | expected.truncated).sum())
         assert restarts == 0
+
+
+def test_every_step_of_every_group_draws_anew(opened):
+    """Agent 0 of the toy may always do anything."""
+    stage = hosted.Stage(opened(), at_random())
+    stage.begin(lambda copy: 0)
+    action = hosted.collect(stage, (), jax.random.key(0), 12)[0].action[..., 0]
+    assert (np.ptp(action, axis=0) > 0).all(), "one key for all steps"
+    assert (action[:, stage.groups[0]] != action[:, stage.groups[1]]).any(), "one key for all groups"
+    tick = 1 + np.flatnonzero((action[1:, stage.groups[0]] != action[:-1, stage.groups[1]]).any(1))
+    assert len(tick) > 3, "a group's next step has the key of the other's last"
 
 
 @pytest.mark.parametrize("fault", ["crash", "hang", "raise", "nan", "shape", "mask", "reward", "both"])

@@ -18,7 +18,7 @@ from grasp.types import Env, EnvSpec, GraspError, Host, Observation
 SEEDS = (0, 0, 1)
 """The first two are one and the same."""
 DEADLINE = 60.0
-GO_ON = ("smac", "smacv2")
+UNREPEATED = ("smac", "smacv2")
 """Packages whose game takes a seed only when it is started: no battle can be asked for again."""
 
 
@@ -67,7 +67,7 @@ def inspect(env: Env | Host) -> Report:
         check_end(env.spec, episode, may_cut=isinstance(env, Host))
     if any(episode.moments[-1].truncated and len(episode.moments) < env.spec.horizon for episode in episodes):
         notes.append(f"an episode was truncated before the horizon of {env.spec.horizon} steps")
-    if env.spec.package in GO_ON:
+    if env.spec.package in UNREPEATED:
         notes.append("a seed does not repeat a battle of this game, so that was not looked at")
     elif not same(episodes[0], episodes[1]):
         broken(env.spec, "the same seed and actions gave another episode; draw random numbers from the seed alone")

@@ -104,9 +104,6 @@ MARINES_REPLAYED = {
     "hidden": 128, "num_envs": 16, "batch": 64, "lr": 5e-4, "reward_scale": 10.0, "td_lambda": 0.9,
     "epsilon": 0.02,
 }  # fmt: skip
-FOOTBALL = {
-    "num_envs": 16, "rollout": 100, "minibatches": 2, "lr": 1e-3, "critic_lr": 1e-3, "eval_interval": 20_000
-}  # fmt: skip
 TABLE_1 = plain("grasp-mappo", "mappo", "happo", "ma2e")
 SUITES = {
     "table1-smac": Suite(
@@ -220,11 +217,5 @@ SUITES = {
         ),
         preset="default",
         note="VDN and MA2E have half of the steps.",
-    ),
-    "results-football": Suite(
-        "MAPPO and GRASP-MAPPO in Google Research Football",
-        ("grf/academy_3_vs_1_with_keeper",),
-        tuned("mappo", "grasp-mappo", steps=120_000, seeds=3, **FOOTBALL),
-        preset="default",
     ),
 }

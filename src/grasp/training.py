@@ -98,7 +98,7 @@ class Session:
 
     def train(self, state: RunState) -> None:
         iteration = int(state.iteration[0])
-        if not self.is_judged(iteration):
+        if not self.is_evaluated(iteration):
             self.evaluate(state, iteration)
             self.save(state, iteration)
         while iteration < self.config.iterations:  # Alg. 1 l. 4
@@ -114,7 +114,7 @@ class Session:
                 self.save(state, iteration)
         self.conclude(state)
 
-    def is_judged(self, iteration: int) -> bool:
+    def is_evaluated(self, iteration: int) -> bool:
         """Whether the journal holds the evaluation of this moment, if there is to be one: it does not before the first,
         nor where simulators failed in it."""
         lines = read(self.run.journal(self.seeds[0]))
