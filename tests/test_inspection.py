@@ -77,7 +77,7 @@ def test_a_simulator_that_ignores_its_seed_is_told_so(monkeypatch):
     restless = ask("host/toy", sys.executable, STANDINS / "toy.py", "toy", {"restless": True})
     with pytest.raises(GraspError, match="the same seed and actions gave another episode"):
         inspect(restless)
-    monkeypatch.setattr(inspection, "GO_ON", ("numpy",))  # the package that the toy names
+    monkeypatch.setattr(inspection, "UNREPEATED", ("numpy",))  # the package that the toy names
     assert "a seed does not repeat a battle" in inspect(restless).notes[0]
 
 
