@@ -35,7 +35,9 @@ class Cell(NamedTuple):
     returned: float
     length: float
     spread: float = 0.0
+    """Standard deviation of the return."""
     episodes: int = 1
+    length_spread: float = 0.0
 
 
 def reference(profile: str, jitter: float) -> dict[tuple[str, str], Cell]:
@@ -102,7 +104,8 @@ def cells(name: str, names: list[str], episodes: int, words: str) -> Iterator[tu
     env, field = skirmish.make(name, **chosen), skirmish.field_of(name, **chosen)
     found = jax.jit(partial(play, env, field, names, episodes))(jax.random.key(0))
     for script, returned, length, won in zip(names, *found, strict=True):
-        yield script, Cell(float(won.mean()), float(returned.mean()), float(length.mean()))
+        means = (float(values.mean()) for values in (won, returned, length))
+        yield script, Cell(*means, float(returned.std()), episodes, float(length.std()))
 
 
 def main() -> None:
@@ -111,11 +114,12 @@ def main() -> None:
     parser.add_argument("--maps", nargs="+", default=FIXED, choices=skirmish.names(), metavar="MAP")
     parser.add_argument("--scripts", nargs="+", default=list(scripts.SCRIPTS), choices=scripts.SCRIPTS)
     parser.add_argument("--episodes", type=int, default=200)
+    parser.add_argument("--jitter", type=float, nargs="+", help="shift starts by up to this, not as in the reference")
     given = parser.parse_args()
-    for jitter in JITTERS[given.profile]:
+    for jitter in given.jitter or JITTERS[given.profile]:
         expected = reference(given.profile, jitter)
         print(f"\nprofile {given.profile}, starts shifted by up to {jitter}; here / there\n")
-        print("| map | script | wins | return | length | outside |\n|---|---|---|---|---|---|")
+        print("| map | script | wins | return | length | spreads | outside |\n|---|---|---|---|---|---|---|")
         for name in given.maps:
             words = f"profile={given.profile},start_jitter={jitter}"
             for script, here in cells(name, given.scripts, given.episodes, words):
@@ -124,7 +128,8 @@ def main() -> None:
                 if there:
                     shown = [f"{ours} / {v:.{d}f}" for ours, v, d in zip(shown, there[:3], (2, 1, 1), strict=True)]
                 wrong = ", ".join(outside(script, jitter, here, there)) if there else "no reference"
-                print(f"| {name} | {script} | {' | '.join(shown)} | {wrong} |", flush=True)
+                spread = f"{here.spread:.2f}, {here.length_spread:.1f}"
+                print(f"| {name} | {script} | {' | '.join(shown)} | {spread} | {wrong} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -104,6 +104,7 @@ MARINES_REPLAYED = {
     "hidden": 128, "num_envs": 16, "batch": 64, "lr": 5e-4, "reward_scale": 10.0, "td_lambda": 0.9,
     "epsilon": 0.02,
 }  # fmt: skip
+BATTLES = {"num_envs": 64, "epochs": 8, "minibatches": 2, "lr": 1e-3, "critic_lr": 1e-3}
 TABLE_1 = plain("grasp-mappo", "mappo", "happo", "ma2e")
 SUITES = {
     "table1-smac": Suite(
@@ -192,7 +193,7 @@ SUITES = {
             *tuned("mappo", "grasp-mappo", steps=1_000_000, lr=1e-3, critic_lr=1e-3),
             *tuned("happo", "grasp-happo", steps=1_000_000, seeds=3, lr=1e-3, critic_lr=1e-3),
             *tuned("qmix", "vdn", "grasp-qmix", steps=200_000, seeds=3, lr=5e-4, interval=1),
-            *tuned("ma2e", steps=60_000, seeds=3, lr=5e-4, interval=1),
+            *tuned("ma2e", steps=120_000, seeds=3, lr=5e-4, interval=1),
         ),
         preset="default",
     ),
@@ -218,4 +219,28 @@ SUITES = {
         preset="default",
         note="VDN and MA2E have half of the steps.",
     ),
+    "results-skirmish_3m": Suite(
+        "all algorithms on Skirmish's 3m",
+        ("skirmish/3m",),
+        (
+            *tuned(*ON_POLICY, steps=500_000, decays=True, **BATTLES),
+            *tuned("qmix", "vdn", "grasp-qmix", steps=200_000),
+            *tuned("ma2e", steps=100_000),
+        ),
+        preset="default",
+    ),
+    **{
+        f"results-skirmish_{name}": Suite(
+            f"MAPPO and GRASP-MAPPO on Skirmish's {name}",
+            (f"skirmish/{name}",),
+            tuned("mappo", "grasp-mappo", steps=steps, seeds=seeds, decays=True, **BATTLES),
+            preset="default",
+        )
+        for name, steps, seeds in (
+            ("8m", 500_000, 5),
+            ("5m_vs_6m", 500_000, 5),
+            ("terran_5_vs_5", 1_000_000, 5),
+            ("MMM2", 500_000, 3),
+        )
+    },
 }
