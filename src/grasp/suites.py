@@ -86,10 +86,14 @@ def reported(*cells: str) -> dict[str, str]:
 ON_POLICY, OFF_POLICY = ("mappo", "grasp-mappo", "happo", "grasp-happo"), ("qmix", "vdn", "grasp-qmix", "ma2e")
 
 
-def tuned(*algos: str, steps: int, seeds: int = 5, decays: bool = False, **options: Any) -> tuple[Entry, ...]:
-    """The same settings for several algorithms, as long as they ran for docs/results.md."""
+def tuned(*runs: str | Entry, steps: int, seeds: int = 5, decays: bool = False, **options: Any) -> tuple[Entry, ...]:
+    """The same settings for several algorithms, or beside those of entries, as long as they ran for docs/results.md."""
     size = MappingProxyType({"steps": steps, "seeds": seeds})
-    return tuple(Entry(algo, algo, MappingProxyType(options), size, decays) for algo in algos)
+    entries = (Entry(run, run) if isinstance(run, str) else run for run in runs)
+    return tuple(
+        Entry(entry.label, entry.algo, MappingProxyType(options | dict(entry.options)), size, decays)
+        for entry in entries
+    )
 
 
 OPERATORS = (
@@ -106,6 +110,25 @@ MARINES_REPLAYED = {
 }  # fmt: skip
 BATTLES = {"num_envs": 64, "epochs": 8, "minibatches": 2, "lr": 1e-3, "critic_lr": 1e-3}
 TABLE_1 = plain("grasp-mappo", "mappo", "happo", "ma2e")
+CONTROLS = (
+    Entry("mappo-shared", "mappo", MappingProxyType({"sharing": "shared"})),
+    Entry("mappo", "mappo"),
+    grasp("grasp-mappo"),
+    grasp("mean", operator="mean"),
+    grasp("placebo", control="placebo"),
+    grasp("permuted", control="permuted"),
+    grasp("step-size", control="step_size"),
+    grasp("once", refresh="first"),
+    grasp("every-minibatch", refresh="minibatch"),
+    grasp("backbone", scope="backbone"),
+    grasp("heads-and-backbone", scope="both"),
+    grasp("grasp-shared", sharing="shared"),
+    grasp("listing-1", sharing="shared", gram="inputs"),
+    grasp("crossfit", gram="crossfit"),
+    grasp("representation", gram="representation"),
+    grasp("kl-stop", trust="kl_stop"),
+    grasp("trcco", trust="trcco"),
+)
 SUITES = {
     "table1-smac": Suite(
         "Table 1 and its figure, SMAC",
@@ -149,25 +172,7 @@ SUITES = {
     "controls": Suite(
         "what part of GRASP's effect is the consensus (ALGORITHMS E1 to E7)",
         ("mpe/simple_spread", "skirmish/3m"),
-        (
-            Entry("mappo-shared", "mappo", MappingProxyType({"sharing": "shared"})),
-            Entry("mappo", "mappo"),
-            grasp("grasp-mappo"),
-            grasp("mean", operator="mean"),
-            grasp("placebo", control="placebo"),
-            grasp("permuted", control="permuted"),
-            grasp("step-size", control="step_size"),
-            grasp("once", refresh="first"),
-            grasp("every-minibatch", refresh="minibatch"),
-            grasp("backbone", scope="backbone"),
-            grasp("heads-and-backbone", scope="both"),
-            grasp("grasp-shared", sharing="shared"),
-            grasp("listing-1", sharing="shared", gram="inputs"),
-            grasp("crossfit", gram="crossfit"),
-            grasp("representation", gram="representation"),
-            grasp("kl-stop", trust="kl_stop"),
-            grasp("trcco", trust="trcco"),
-        ),
+        CONTROLS,
     ),
     "operators": Suite(
         "every consensus operator",
@@ -183,6 +188,12 @@ SUITES = {
     "results-climbing": Suite(
         "all algorithms on the climbing game",
         ("matrix/climbing",),
+        (*tuned(*ON_POLICY, steps=100_000), *tuned(*OFF_POLICY, steps=20_000)),
+        preset="default",
+    ),
+    "results-penalty": Suite(
+        "all algorithms on the penalty game",
+        ("matrix/penalty",),
         (*tuned(*ON_POLICY, steps=100_000), *tuned(*OFF_POLICY, steps=20_000)),
         preset="default",
     ),
@@ -243,4 +254,10 @@ SUITES = {
             ("MMM2", 500_000, 3),
         )
     },
+    "results-controls": Suite(
+        "what part of GRASP's effect is the consensus, on Skirmish's 5m_vs_6m",
+        ("skirmish/5m_vs_6m",),
+        tuned(*CONTROLS, steps=300_000, decays=True, **BATTLES),
+        preset="default",
+    ),
 }
