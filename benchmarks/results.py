@@ -6,17 +6,33 @@ come from the runs.
 """
 
 import argparse
+import math
 from dataclasses import replace
 from pathlib import Path
 
 from grasp import comparison, plots, records
-from grasp.comparison import Row, Summary, in_brackets, in_figures
+from grasp.comparison import Comparison, Row, Summary, in_brackets, in_figures, pair
 from grasp.records import RunData, short
-from grasp.verdict import verdicts
+from grasp.verdict import sure, verdicts
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "results.md"
 HEADER = ("algorithm", "seeds", "steps", "absolute metric", "last tenth of evaluations")
+BESIDE = (
+    "task",
+    "algorithm",
+    "seeds",
+    "plain",
+    "with GRASP",
+    "the difference",
+    "steps to three quarters of the best: plain, with GRASP",
+)
+WORDS = {
+    ("clear", True): "GRASP is higher",
+    ("clear", False): "GRASP is lower",
+    ("likely", True): "higher, not settled",
+    ("likely", False): "lower, not settled",
+}
 
 
 def tasks() -> list[Path]:
@@ -31,14 +47,32 @@ def read(task: Path) -> list[RunData]:
     return [replace(run, label=path.name) for run, path in zip(records.load_runs(paths), paths, strict=True)]
 
 
-def section(task: Path, runs: list[RunData]) -> str:
+def table_of(header: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in (header, ("---",) * len(header), *lines))
+
+
+def beside(result: Comparison) -> list[tuple[str, ...]]:
+    """Every algorithm of a task that also ran with GRASP: both scores, how sure the difference is, and how fast."""
+    rows = {row.label: row for row in result.rows}
+    return [line(plain, rows[f"grasp-{label}"]) for label, plain in rows.items() if f"grasp-{label}" in rows]
+
+
+def line(plain: Row, grasp: Row) -> tuple[str, ...]:
+    found = pair(plain.env, grasp.label, plain.label, grasp.last, plain.last)
+    words = WORDS.get((sure(found), found.difference.value > 0), "no clear difference")
+    scores = (score(row, row.last) for row in (plain, grasp))
+    reached = ", ".join(
+        short(int(row.reached.median)) if row.reached.median < math.inf else "never" for row in (plain, grasp)
+    )
+    return (plain.env, plain.label, str(found.fewest), *scores, words, reached)
+
+
+def section(task: Path, runs: list[RunData], result: Comparison) -> str:
     """A task's heading, verdict, table, curves and words, and what makes its runs."""
     heading, _, words = (task / "words.md").read_text().partition("\n")
-    result = comparison.compare(runs, force=True)
     found = verdicts(result)[-1]
     rows = sorted(result.rows, key=lambda row: -row.last.iqm)
-    lines = [HEADER, ("---",) * len(HEADER), *map(cells, rows)]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    table = table_of(HEADER, [cells(row) for row in rows])
     picture = f"![learning curves](../results/{task.name}/curves.png)"
     made = "\n".join(f"- {run.label} at {run.versions.get('commit', 'unknown')}: `{run.command}`" for run in runs)
     how = f"{rows[0].metric}, {rows[0].env_version}; {rows[0].protocol}"
@@ -64,8 +98,12 @@ def folded(text: str) -> str:
 def page() -> str:
     """The whole of docs/results.md."""
     begin = "<!-- written by `python benchmarks/results.py`; change results/*/words.md instead -->"
-    sections = [section(task, read(task)) for task in tasks()]
-    return "\n\n".join([begin, (RESULTS / "words.md").read_text().strip(), *sections]) + "\n"
+    runs = {task: read(task) for task in tasks()}
+    results = {task: comparison.compare(found, force=True) for task, found in runs.items()}
+    summary = table_of(BESIDE, [line for result in results.values() for line in beside(result)])
+    sections = [section(task, found, results[task]) for task, found in runs.items()]
+    words = (RESULTS / "words.md").read_text().strip().replace("TABLE", summary)
+    return "\n\n".join([begin, words, *sections]) + "\n"
 
 
 def main() -> None:
