@@ -92,13 +92,13 @@ football: .venv-football/ready
 test-football: setup football
 	GRASP_FOOTBALL_PYTHON=$(CURDIR)/.venv-football/bin/python $(BIN)/python -m pytest tests/football
 
-# The live page in Debian's chromium, alone on the machine: one test has three seconds for two hundred runs.
+# The live page and the report in Debian's chromium, alone on the machine: one test has three seconds for two hundred runs.
 BROWSER_NEEDS := chromium chromium-driver fonts-dejavu-core
 browser:
 	@$(call need_packages,$(BROWSER_NEEDS))
 
 test-browser: setup browser
-	GRASP_BROWSER=1 $(BIN)/python -m pytest tests/dash/test_dash_browser.py
+	GRASP_BROWSER=1 $(BIN)/python -m pytest tests/dash/test_dash_browser.py tests/test_html.py
 
 # On the other interpreter, with the jax it resolves, what would notice a difference: the library, every environment's
 # contract, networks, rollouts, checkpoints, and the commands, which train. Nothing to do where there is none.

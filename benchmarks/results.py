@@ -75,9 +75,16 @@ def section(task: Path, runs: list[RunData], result: Comparison) -> str:
     table = table_of(HEADER, [cells(row) for row in rows])
     picture = f"![learning curves](../results/{task.name}/curves.png)"
     made = "\n".join(f"- {run.label} at {run.versions.get('commit', 'unknown')}: `{run.command}`" for run in runs)
-    how = f"{rows[0].metric}, {rows[0].env_version}; {rows[0].protocol}"
-    parts = (heading, f"**{found.title}.** {found.detail}", table, f"*{how}*", picture, words.strip(), folded(made))
+    how = f"*{rows[0].metric}, {rows[0].env_version}*"
+    told = "\n".join(f"- {text}" for text in (*protocols(rows), *(w.partition(": ")[2] for w in result.warnings)))
+    parts = (heading, f"**{found.title}.** {found.detail}", table, how, picture, words.strip(), folded(told, made))
     return "\n\n".join(parts)
+
+
+def protocols(rows: list[Row]) -> list[str]:
+    """How the scores were measured; whose, where that is not the same for all."""
+    found = {row.protocol: [other.label for other in rows if other.protocol == row.protocol] for row in rows}
+    return [how if len(found) == 1 else f"{', '.join(of)}: {how}" for how, of in found.items()]
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -91,15 +98,16 @@ def score(row: Row, summary: Summary | None) -> str:
     return f"{in_figures(summary.iqm, row.metric)} {in_brackets(summary.interval, row.metric)}"
 
 
-def folded(text: str) -> str:
-    return f"<details><summary>the commands, and the commits they ran at</summary>\n\n{text}\n\n</details>"
+def folded(told: str, made: str) -> str:
+    summary = "how it was measured, and the commands with the commits they ran at"
+    return f"<details><summary>{summary}</summary>\n\n{told}\n\n{made}\n\n</details>"
 
 
 def page() -> str:
     """The whole of docs/results.md."""
     begin = "<!-- written by `python benchmarks/results.py`; change results/*/words.md instead -->"
     runs = {task: read(task) for task in tasks()}
-    results = {task: comparison.compare(found, force=True) for task, found in runs.items()}
+    results = {task: comparison.compare(found) for task, found in runs.items()}
     summary = table_of(BESIDE, [line for result in results.values() for line in beside(result)])
     sections = [section(task, found, results[task]) for task, found in runs.items()]
     words = (RESULTS / "words.md").read_text().strip().replace("TABLE", summary)

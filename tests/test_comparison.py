@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from comparison_runs import finished, has, ramp, text, write_run, write_seed
 
-from grasp import comparison, plots
+from grasp import comparison, plots, tables
 from grasp.api import compare
 from grasp.records import load_runs, short
 from grasp.stats import bootstrap, iqm, probability_of_improvement
@@ -428,3 +428,66 @@ def test_binned_training_metric_keeps_its_mean():
 @pytest.mark.parametrize(("steps", "expected"), [(0, "0"), (950, "950"), (1500, "1.5k"), (1_228_800, "1.2288M")])
 def test_short_steps(steps, expected):
     assert short(steps) == expected
+
+
+def test_a_seed_that_has_not_begun_is_named(tmp_path):
+    run = write_run(tmp_path / "a", finished([0.5, 0.6]), config={"seed": 0, "seeds": 4})
+    warnings = compare([run]).warnings
+    assert has(warnings, "seed 2 has not begun")
+    assert has(warnings, "seed 3 has not begun")
+    assert not has(compare([run / "seed-0"]).warnings, "has not begun"), "one seed was asked for"
+
+
+def test_who_never_wins_reaches_no_threshold(tmp_path):
+    run = write_run(tmp_path / "a", {0: ([0.0] * 4, 0.0), 1: ([0.0] * 4, 0.0)})
+    row = compare([run]).rows[0]
+    assert row.reached.steps == (np.inf, np.inf)
+    assert np.isnan(row.reached.threshold)
+
+
+def test_every_number_of_a_row_stands_in_its_own_column(two, tmp_path):
+    """Scores whose mean, median, IQM and interval all differ."""
+    run = write_run(tmp_path / "c", finished([0.1, 0.2, 0.3, 0.4, 0.9]), algo="vdn")
+    result = compare([*two, run])
+    row = result.rows[-1]
+    assert (row.mean, row.median) == (pytest.approx(0.38), pytest.approx(0.3))
+    assert tables.cells(row, row)[2:6] == (
+        f"{row.iqm:.3f}", f"[{row.interval[0]:.3f}, {row.interval[1]:.3f}]", "0.380", "0.300"
+    )  # fmt: skip
+    line = next(line for line in csv.DictReader(tables.rows(result).splitlines()) if line["algorithm"] == "vdn")
+    low, high = row.interval
+    for name, value in {"iqm": row.iqm, "low": low, "high": high, "mean": 0.38, "median": 0.3}.items():
+        assert float(line[name]) == pytest.approx(value, rel=1e-5), name
+    assert low < row.iqm < high
+
+
+def test_a_number_that_does_not_exist_is_an_empty_cell(tmp_path):
+    run = write_run(tmp_path / "a", {0: ([0.0] * 4, 0.0), 1: ([0.0] * 4, 0.0)})
+    (line, _) = csv.DictReader(tables.rows(compare([run])).splitlines())
+    assert line["threshold"] == ""
+    assert line["steps_to_threshold"] in ("", "None")
+
+
+def test_over_all_environments_mean_and_median_are_what_they_say(two, tmp_path):
+    more = [
+        write_run(tmp_path / f"8m-{name}", finished(tops), algo=name, env="smax/8m")
+        for name, tops in (("mappo", [0.0, 0.1, 0.2, 0.3, 0.9]), ("grasp-mappo", [0.2, 0.2, 0.2, 0.2, 1.0]))
+    ]
+    found = compare([*two, *more]).aggregates[0]
+    means = [np.mean([0.5, 0.75, 0.25, 0.625, 1.0]), np.mean([0.0, 0.1, 0.2, 0.3, 0.9])]
+    assert found.mean.value == pytest.approx(np.mean(means))
+    assert found.median.value == pytest.approx(np.median(means)), "of the means of the tasks"
+    assert found.iqm.value != pytest.approx(found.mean.value)
+
+
+def test_a_paper_s_scores_stand_beside_ours_in_every_table(two, tmp_path):
+    claims = {("smax/3m", "grasp-mappo"): "0.967 ± 0.031"}
+    result = compare(two, out=tmp_path / "out", claims=claims, notes=["the maps are our guess"])
+    ours = [0.75, 1.0, 0.875, 0.9375, 0.5]
+    mean = f"{np.mean(ours):.3f} ± {np.std(ours, ddof=1):.3f}"
+    for name in ("table.md", "report.html"):
+        shown = (tmp_path / "out" / name).read_text()
+        for words in ("the paper's mean", "0.967 ± 0.031", mean, "the maps are our guess"):
+            assert words in shown.replace("\\u00b1", "±"), (name, words)
+    assert "0.967" in latex(result)
+    assert "the paper's" not in markdown(compare(two))

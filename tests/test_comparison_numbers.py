@@ -11,7 +11,7 @@ import pytest
 from comparison_runs import finished, has, ramp, text, write_run, write_seed
 
 from grasp import config as configs
-from grasp import stats, tables
+from grasp import cli, stats, tables
 from grasp.comparison import OVERALL, compare
 from grasp.records import load_runs
 from grasp.types import GraspError
@@ -193,6 +193,16 @@ def test_marl_eval_export_follows_its_schema(tmp_path):
         "step_count": 100,
         "return": [None],
     }
+
+
+def test_marl_eval_refuses_to_mix_and_writes_where_it_is_told(tmp_path, capsys):
+    a = write_run(tmp_path / "a", finished([0.5, 0.75]))
+    b = write_run(tmp_path / "b", finished([0.5, 0.6]), algo="qmix", version="0.1.0")
+    words = ["compare", str(a), str(b), "--marl-eval"]
+    assert cli.main(words) == 2
+    assert "environment versions differ" in capsys.readouterr().err
+    assert cli.main([*words, "--force", "--out", str(tmp_path / "out")]) == 0
+    assert set(json.loads((tmp_path / "out" / "marl-eval.json").read_text())["smax"]["3m"]) == {"mappo", "qmix"}
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,10 @@ def test_a_condensed_run_compares_like_the_run_itself(finished, tmp_path):  # no
 
 
 def test_of_many_iterations_some_stay_at_even_distances_and_the_last_among_them():
-    lines = [{"kind": "iteration", "env_steps": k, "seed": 0, "u_ratio": k / 3, "weights": [1]} for k in range(1, 1001)]
+    lines = [
+        {"kind": "iteration", "env_steps": k, "seed": 0, "u_ratio": k / 3, "weights": [1], "signal": 0.5}
+        for k in range(1, 1001)
+    ]
     lines.insert(500, {"kind": "evaluation", "env_steps": 500, "seed": 0, "return_mean": 1 / 3, "returns": [1 / 3]})
     kept = shortened(lines)
     steps = [line["env_steps"] for line in kept if line["kind"] == "iteration"]
@@ -45,7 +48,7 @@ def test_of_many_iterations_some_stay_at_even_distances_and_the_last_among_them(
     assert [line for line in kept if line["kind"] == "evaluation"] == [
         {"kind": "evaluation", "env_steps": 500, "seed": 0, "return_mean": 0.333333}
     ]
-    assert kept[0].keys() == {"kind", "env_steps", "seed", "u_ratio"}
+    assert kept[0].keys() == {"kind", "env_steps", "seed", "u_ratio", "signal"}
     assert [line["env_steps"] for line in kept] == sorted(line["env_steps"] for line in kept)
 
 

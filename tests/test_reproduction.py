@@ -170,3 +170,39 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(words, sentence, tmp_path,
         assert "smac/MMM2 is left out" in said.out
         assert "skirmish/MMM2" in said.out
     assert list(tmp_path.iterdir()) == []
+
+
+def test_counterparts_and_controls_are_what_their_names_say():
+    for real, ours in COUNTERPARTS.items():
+        family, _, name = real.partition("/")
+        if family == "smac":
+            assert ours == f"skirmish/{name}"
+        else:
+            race, units = name.partition("?")[0].removeprefix("10gen_"), 5 if "n_units=5" in name else 10
+            assert ours == f"skirmish/{race}_{units}_vs_{units}"
+    chosen = {entry.label: dict(entry.options) for entry in suites.CONTROLS}
+    assert [chosen[name] for name in ("placebo", "permuted", "step-size")] == [
+        {"control": "placebo"}, {"control": "permuted"}, {"control": "step_size"}
+    ]  # fmt: skip
+    assert (chosen["once"], chosen["mean"], chosen["mappo"]) == ({"refresh": "first"}, {"operator": "mean"}, {})
+    assert chosen["crossfit"] == {"gram": "crossfit"}
+
+
+@pytest.mark.parametrize("left", [[], ["versions.json"], [".versions.json.77"], ["versions.json", ".config.json.77"]])
+def test_a_suite_that_was_killed_while_it_made_a_run_goes_on(left, small, tmp_path):
+    folder = tmp_path / "here" / "matrix-climbing" / "mappo"
+    folder.mkdir(parents=True)
+    for name in left:
+        (folder / name).write_text("{")
+    reproduce(tmp_path / "here")
+    assert lines_of(folder, 0)[-1]["kind"] == "absolute"
+    assert runs.find(folder).config.env == "matrix/climbing"
+
+
+def test_a_directory_with_anything_else_in_it_is_left_alone(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    config = reproduction.plan(
+        tmp_path, "matrix/climbing", plain("mappo")[0], SUITES["fig-mpe"], BUDGETS["smoke"], {}
+    ).config
+    with pytest.raises(GraspError, match="exists already"):
+        runs.create(tmp_path, config, envs.make("matrix/climbing").spec)

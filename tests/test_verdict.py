@@ -148,3 +148,12 @@ def test_a_diverged_seed_is_never_best(tmp_path):
     assert made.sure == "open"
     assert made.title == "No clear difference between qmix and mappo on smax/3m"
     assert made.detail == "A score of qmix or mappo is not a number."
+
+
+def test_of_those_that_are_level_by_one_score_the_best_by_the_other_is_meant(tmp_path):
+    """As on the climbing game: equal best checkpoints, and the first by name ends lower than another."""
+    tied = {seed: ([0.1, 0.1, 0.1, end], 0.9) for seed, end in enumerate([0.3, 0.31, 0.32, 0.33, 0.34])}
+    ahead = {seed: ([0.1, 0.1, 0.1, end], 0.9) for seed, end in enumerate([0.8, 0.81, 0.82, 0.83, 0.84])}
+    paths = [write_run(tmp_path / name, of, algo=name) for name, of in (("happo", tied), ("qmix", ahead))]
+    (made,) = verdicts(compare(load_runs(paths)))
+    assert "disagree" not in made.title

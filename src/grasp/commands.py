@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from pathlib import Path
 
 
 def run_train(options: argparse.Namespace) -> None:
@@ -80,10 +81,16 @@ def run_watch(options: argparse.Namespace) -> None:
 def run_compare(options: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from grasp import api, records, tables
+    from grasp import api, comparison, records, tables
 
     if options.marl_eval:
-        print(tables.marl_eval(records.load_runs(options.runs)), end="")
+        found = records.load_runs(options.runs)
+        comparison.compare(found, options.force)  # refuses to mix what measures different things
+        text = tables.marl_eval(found)
+        if options.out:
+            (tables.folder(Path(options.out)) / "marl-eval.json").write_text(text, encoding="utf-8")
+        else:
+            print(text, end="")
         return
     result = api.compare(
         options.runs, out=options.out, latex=options.latex, force=options.force, threshold=options.threshold

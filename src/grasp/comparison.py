@@ -65,6 +65,8 @@ class Row(Summary):
     protocol: str
     env_version: str
     path: str
+    claim: str = ""
+    """What a paper reports of it, mean ± standard deviation over seeds."""
 
 
 @dataclass(frozen=True)
@@ -142,15 +144,18 @@ def compare(
     force: bool = False,
     threshold: float | None = None,
     chance: Mapping[str, float] | None = None,
+    claims: Mapping[tuple[str, str], str] | None = None,
+    notes: Sequence[str] = (),
 ) -> Comparison:
     """Compare runs, environment by environment, then over all environments that the algorithms share.
 
     GraspError where versions or protocols differ, unless forced. `threshold` is the normalised score whose reaching is
     timed: a win rate as it is, a return as a share of its scale. `chance` is what random play returns, by environment.
+    `claims` are a paper's scores by environment and label, `notes` what a reader must know beside our own warnings.
     """
     if threshold is not None and not 0 < threshold <= 1:
         raise GraspError(f"threshold must lie above 0 and up to 1 (win rate, or share of the scale), not {threshold}")
-    warnings = [w for run in runs for w in run.warnings]
+    warnings = [*notes, *(w for run in runs for w in run.warnings)]
     rows: list[Row] = []
     scales: list[Scale] = []
     mixed: list[str] = []
@@ -162,7 +167,9 @@ def compare(
         scale = _scale(group, metric, final, (chance or {}).get(env))
         best = max((_summary(run, metric, final).iqm for run in group), key=lambda x: -math.inf if math.isnan(x) else x)
         timed = SHARE * scale.of([best])[0] if threshold is None else threshold
-        summary = [_row(run, metric, final, scale.low + timed * (scale.high - scale.low)) for run in group]
+        timed = timed if timed > 0 else math.nan  # who never got above the scale's zero has reached nothing
+        aim = scale.low + timed * (scale.high - scale.low)
+        summary = [_row(run, metric, final, aim, (claims or {}).get((env, run.label), "")) for run in group]
         found = [*differing, *protocol.distrust(group, metric)]
         found += ["no score lies above the scale's zero, so nothing is normalised"] * math.isnan(scale.high)
         rows, scales = rows + summary, [*scales, scale]
@@ -203,7 +210,7 @@ def _summary(run: RunData, metric: str, final: str) -> Summary:
     )
 
 
-def _row(run: RunData, metric: str, final: str, threshold: float) -> Row:
+def _row(run: RunData, metric: str, final: str, threshold: float, claim: str) -> Row:
     steps = [stats.steps_to(seed.curve(metric), threshold) for seed in run.seeds]
     reached = [seed.env_steps for seed in run.seeds]
     return Row(
@@ -219,6 +226,7 @@ def _row(run: RunData, metric: str, final: str, threshold: float) -> Row:
         protocol=run.protocol,
         env_version=run.env_version,
         path=str(run.path),
+        claim=claim,
     )
 
 

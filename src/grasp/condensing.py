@@ -1,7 +1,7 @@
 """A run directory without its networks: what comparing and watching need, small enough to commit or to send.
 
 It is a run directory still: `compare` and `watch` read it like any other. Each evaluation keeps its means but not its
-episodes; of the iterations a few dozen stay, at even distances, with the few numbers that a comparison draws. What was
+episodes; of the iterations a few dozen stay, at even distances, with their numbers but not their lists. What was
 there before is told by `condensed.json`: the SHA-256 of every seed's whole metrics.
 """
 
@@ -13,7 +13,6 @@ from typing import Any
 
 from grasp.checkpoint import write_atomically
 from grasp.journal import read
-from grasp.records import TRAINING
 from grasp.runs import CONDENSED, find
 from grasp.types import GraspError
 
@@ -52,9 +51,8 @@ def shortened(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _shortened(line: dict[str, Any]) -> dict[str, Any]:
-    known = ("kind", "env_steps", "seed", "wall", *TRAINING)
-    names = [name for name in line if name not in EPISODES and (line["kind"] != "iteration" or name in known)]
-    return {name: _rounded(line[name]) for name in names}
+    lists = EPISODES if line["kind"] != "iteration" else [name for name in line if isinstance(line[name], list)]
+    return {name: _rounded(value) for name, value in line.items() if name not in lists}
 
 
 def _rounded(value: Any) -> Any:

@@ -19,7 +19,6 @@ from jaxtyping import Float
 from grasp import plots, tables
 from grasp.comparison import OVERALL, Comparison, Improvement, Row, Summary, in_brackets, in_figures
 from grasp.records import ABSOLUTE, LAST, RunData, flat
-from grasp.types import GraspError
 from grasp.verdict import sure, verdicts
 from grasp.version import __version__
 
@@ -48,10 +47,7 @@ PAGE = """<!doctype html>
 
 def write(comparison: Comparison, runs: Sequence[RunData], out: Path) -> Path:
     """Write `report.html` into a directory."""
-    if out.exists() and not out.is_dir():
-        raise GraspError(f"'{out}' is a file; give --out a directory, for example '{out.with_suffix('')}-comparison'")
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / "report.html"
+    path = tables.folder(out) / "report.html"
     path.write_text(page(comparison, runs), encoding="utf-8")
     return path
 
@@ -146,13 +142,14 @@ def _scores(rows: list[Row]) -> list[dict[str, Any]]:
     found = []
     for final in sorted((ABSOLUTE, LAST), key=lambda name: name != rows[0].final):
         known = [(row, of) for row in rows if (of := row.absolute if final == ABSOLUTE else row.last) is not None]
-        table = [tables.cells(row, of) for row, of in known]
+        header = tables.header_of(rows)
+        table = [tables.cells(row, of, header) for row, of in known]
         dots = [_dots(row, of) for row, of in known]
         compared = final == rows[0].final
         score = {
             "name": tables.NAMES[final],
             "compared": compared,
-            "header": tables.HEADER,
+            "header": header,
             "lines": table,
             "dots": dots,
         }

@@ -24,7 +24,12 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 # An algorithm keeps its colour in every picture; GRASP-X and X stand next to each other and differ most.
 KNOWN = ("grasp-mappo", "mappo", "grasp-qmix", "qmix", "grasp-happo", "happo", "vdn", "ma2e")
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)))
-TRAINING_LABELS = {"conflict_rate": "conflict rate", "u_ratio": "‖u*‖ / mean ‖g‖"}
+TRAINING_LABELS = {
+    "conflict_rate": "conflict rate",
+    "u_ratio": "‖u*‖ / mean ‖g‖",
+    "noise_ratio": "squared gradients / their signal (crossfit)",
+    "signal": "share of u* that is signal (crossfit)",
+}
 MAX_COLUMNS = 3
 TRAINING_BINS = 50
 INK, FAINT = "#333333", "#DDDDDD"

@@ -21,7 +21,7 @@ from grasp.runs import CONDENSED, is_seed, locate
 from grasp.types import GraspError
 
 METRICS = {"win rate": "win_rate", "return": "return_mean"}
-TRAINING = ("conflict_rate", "u_ratio")
+TRAINING = ("conflict_rate", "u_ratio", "noise_ratio", "signal")
 ABSOLUTE, LAST = "absolute", "last 10 %"
 
 
@@ -150,8 +150,16 @@ def _load_run(path: Path) -> RunData:
         )
     warnings = [w for _, broken in read for w in broken]
     warnings += [f"{path}: seed {s.seed} has no evaluation and is left out" for s, _ in read if s not in seeds]
+    if only is None:
+        warnings += [f"{path}: seed {n} has not begun and is left out" for n in _planned(config) if n not in numbers]
     algo, env = str(config["algo"]), str(config["env"])
     return RunData(path, algo, env, algo, config, versions, seeds, tuple(warnings))
+
+
+def _planned(config: dict[str, Any]) -> range:
+    """The numbers of the seeds that a run is to have; none where its configuration does not tell."""
+    first, number = config.get("seed"), config.get("seeds")
+    return range(first, first + number) if isinstance(first, int) and isinstance(number, int) else range(0)
 
 
 def _read_object(path: Path) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def reproduce(
         raise GraspError(f"--on {on} is one run on several machines, for train and resume; a suite takes local or ray")
     console = console or Console()
     home = Path(out) if out else Path("reproduced") / f"{suite}-{budget}{'-jax' * counterparts}"
-    playable = scenarios(chosen, suite, budget, counterparts, console)
+    playable, missing = scenarios(chosen, suite, budget, counterparts, console)
     jobs = [plan(home, env, entry, chosen, long, options) for env in playable for entry in chosen.entries]
     for job in jobs:
         check(job)
@@ -64,8 +64,14 @@ def reproduce(
     failures = carry_out(jobs, on, console)
     if failures:
         raise GraspError(f"{'; '.join(failures)}; the same command goes on with what is left")
-    result = api.compare([job.path for job in jobs], out=home / "report", labels=[job.label for job in jobs])
-    console.print(beside_the_paper(chosen, playable, result))
+    result = api.compare(
+        [job.path for job in jobs],
+        out=home / "report",
+        labels=[job.label for job in jobs],
+        claims=claimed(chosen, playable),
+        notes=[*missing, *filter(None, [chosen.note])],
+    )
+    console.print(beside_the_paper(chosen, result))
     say(console, chosen.note)
     say(console, f"the report: {home / 'report' / 'report.html'}")
     return result
@@ -82,8 +88,11 @@ def say(console: Console, words: str) -> None:
         console.print(Text(words), soft_wrap=True)
 
 
-def scenarios(suite: Suite, name: str, budget: str, counterparts: bool, console: Console) -> dict[str, str]:
-    """The environments that can be played here, and which of the suite's each is. Says what is left out, and why."""
+def scenarios(
+    suite: Suite, name: str, budget: str, counterparts: bool, console: Console
+) -> tuple[dict[str, str], list[str]]:
+    """The environments that can be played here, and which of the suite's each is; what is left out, and why, in words
+    that are also said."""
     playable, missing = {}, []
     for env in suite.envs:
         stand_in = COUNTERPARTS.get(env)
@@ -103,7 +112,16 @@ def scenarios(suite: Suite, name: str, budget: str, counterparts: bool, console:
         say(console, f"to run our own simulation of them ({', '.join(offered)}), type: {command}")
     if not playable:
         raise GraspError(f"nothing of {name} can be played here; type: {command if offered else 'grasp doctor'}")
-    return playable
+    return playable, missing
+
+
+def claimed(suite: Suite, playable: dict[str, str]) -> dict[tuple[str, str], str]:
+    """What the paper reports, by the environment that is played and label; told where ours stands in for the game."""
+    return {
+        (env, label): words if env == meant else f"{words} ({meant})"
+        for env, meant in playable.items()
+        for label, words in suite.claims.get(meant, {}).items()
+    }
 
 
 def plan(home: Path, env: str, entry: Entry, suite: Suite, budget: Budget, options: dict[str, Any]) -> Job:
@@ -120,16 +138,21 @@ def plan(home: Path, env: str, entry: Entry, suite: Suite, budget: Budget, optio
 
 def check(job: Job) -> None:
     """Refuse to go on with a run that is another one, before any is trained."""
-    if not job.path.exists():
+    if not is_begun(job):
         return
     found = runs.find(job.path).config
     if found != job.config:
         raise GraspError(f"{job.path} was begun with another configuration; remove it, or choose another --out")
 
 
+def is_begun(job: Job) -> bool:
+    """Whether there is a run, whole or in part; not where its directory was only just being made."""
+    return job.path.exists() and not runs.is_unbegun(job.path)
+
+
 def carry_out(jobs: list[Job], on: str, console: Console) -> list[str]:
     """Train what is left of all runs; the complaints of those that have one."""
-    begun = {job: runs.find(job.path) for job in jobs if job.path.exists()}
+    begun = {job: runs.find(job.path) for job in jobs if is_begun(job)}
     left = {job: tasks_of(begun[job]) if job in begun else [] for job in jobs}
     titles = {job: f"[{place}/{len(jobs)}] {job.label} on {job.config.env}" for place, job in enumerate(jobs, 1)}
     waiting = [job for job in jobs if left[job] or job not in begun]
@@ -159,14 +182,12 @@ def carry_out(jobs: list[Job], on: str, console: Console) -> list[str]:
     return [failure.words for failure in failures]
 
 
-def beside_the_paper(suite: Suite, playable: dict[str, str], result: Comparison) -> Table:
+def beside_the_paper(suite: Suite, result: Comparison) -> Table:
     """Our scores, and the paper's where it gives one."""
     table = Table(title=Text(suite.shows, style="bold"), title_justify="left")
     for column in ("environment", "algorithm", "ours (IQM)", "95 % interval", "the paper's"):
         table.add_column(column, overflow="fold")
     for row in result.rows:
-        claim = suite.claims.get(playable[row.env], {}).get(row.label, "–")
-        where = "" if playable[row.env] == row.env else f" ({playable[row.env]})"
         ours = in_figures(row.iqm, row.metric), in_brackets(row.interval, row.metric)
-        table.add_row(*(Text(cell) for cell in (row.env, row.label, *ours, claim if claim == "–" else claim + where)))
+        table.add_row(*(Text(cell) for cell in (row.env, row.label, *ours, row.claim or "–")))
     return table

@@ -76,14 +76,19 @@ def create(path: Path, config: Config, spec: EnvSpec) -> Run:
     """A new run directory; an existing one is never touched."""
     known = json.dumps(versions(spec), indent=2) + "\n"
     try:
-        if path.exists():
+        if path.exists() and not is_unbegun(path):
             raise GraspError(f"{path} exists already; continue it with: grasp resume {path}, or choose another --out")
-        path.mkdir(parents=True)
-        write_atomically(path / "config.json", configs.to_json(config).encode())
+        path.mkdir(parents=True, exist_ok=True)
         write_atomically(path / "versions.json", known.encode())
+        write_atomically(path / "config.json", configs.to_json(config).encode())  # last: with it there is a run
     except OSError as error:
         raise GraspError(f"cannot write to {path} ({error.strerror}); choose another --out") from None
     return Run(path, config, tuple(config.seed_list))
+
+
+def is_unbegun(path: Path) -> bool:
+    """Whether a directory is what a process leaves that is killed while it creates a run."""
+    return path.is_dir() and all(re.fullmatch(r"\.?versions\.json.*|\.config\.json.*", p.name) for p in path.iterdir())
 
 
 def find(path: str | Path) -> Run:

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import stdev
 from typing import Any, NamedTuple
 
 from rich.console import Group
@@ -23,6 +24,7 @@ FEW = 3
 """Pairs of algorithms that are printed one by one."""
 HEADER = ("algorithm", "seeds", "IQM", "95 % interval", "mean", "median", "steps")
 OVER_ALL = ("algorithm", "IQM", "95 % interval", "mean", "median", "optimality gap")
+CLAIMED = (*HEADER, "the paper's mean")
 NAMES = {
     ABSOLUTE: "absolute metric (best checkpoint, evaluated again)",
     LAST: "final score (mean of the last tenth of evaluations)",
@@ -39,11 +41,21 @@ class Section(NamedTuple):
     notes: list[str]
 
 
-def cells(row: Row, summary: Summary) -> tuple[str, ...]:
-    """One of a run's two scores, in the columns of `HEADER`."""
+def header_of(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The columns of a table of these runs: one more where a paper has scores of some."""
+    return CLAIMED if any(row.claim for row in rows) else HEADER
+
+
+def cells(row: Row, summary: Summary, header: tuple[str, ...] = HEADER) -> tuple[str, ...]:
+    """One of a run's two scores, in the columns of `header`; beside a paper's mean, ours has its deviation."""
     iqm, mean, median = (in_figures(x, row.metric) for x in (summary.iqm, summary.mean, summary.median))
     steps = "–".join(short(n) for n in dict.fromkeys(row.env_steps))
-    return row.label, str(len(summary.seeds)), iqm, in_brackets(summary.interval, row.metric), mean, median, steps
+    claim = ()
+    if header == CLAIMED:
+        claim = (row.claim or "–",)
+        mean += f" ± {in_figures(stdev(summary.scores), row.metric)}" if len(summary.scores) > 1 else ""
+    interval = in_brackets(summary.interval, row.metric)
+    return row.label, str(len(summary.seeds)), iqm, interval, mean, median, steps, *claim
 
 
 def _chances(pairs: list[Improvement]) -> list[str]:
@@ -105,8 +117,9 @@ def _env_sections(env: str, comparison: Comparison) -> list[Section]:
     sections = []
     for final in sorted((ABSOLUTE, LAST), key=lambda name: name != rows[0].final):
         found = [(row, row.absolute if final == ABSOLUTE else row.last) for row in rows]
-        lines = [cells(row, summary) for row, summary in found if summary is not None]
-        sections.append(Section(env, f"{head}, {NAMES[final]}", HEADER, lines, [] if sections else notes))
+        header = header_of(rows)
+        lines = [cells(row, summary, header) for row, summary in found if summary is not None]
+        sections.append(Section(env, f"{head}, {NAMES[final]}", header, lines, [] if sections else notes))
     return [section for section in sections if section.lines]
 
 
@@ -169,22 +182,24 @@ _TEX = str.maketrans(
 
 def latex(comparison: Comparison) -> str:
     """The comparison as one booktabs table with the protocol under it; warnings are comments, for the author only."""
-    body, notes = [], []
-    for section in _sections(comparison):
-        title = rf"\multicolumn{{{len(HEADER)}}}{{l}}{{{section.title.translate(_TEX)}}} \\"
+    body, notes, sections = [], [], _sections(comparison)
+    width = max(len(section.header) for section in sections)
+    for section in sections:
+        title = rf"\multicolumn{{{width}}}{{l}}{{{section.title.translate(_TEX)}}} \\"
         body += [r"\midrule", title, _tex_line(section.header), r"\midrule"]
         body += [_tex_line(line) for line in section.lines]
         notes += [f"{section.env}: {note}".translate(_TEX) for note in section.notes]
     return "\n".join(
         [
             *(f"% warning: {warning}" for warning in comparison.warnings),
-            r"\begin{tabular}{lrrrrrr}",
+            rf"\begin{{tabular}}{{l{'r' * (width - 1)}}}",
             r"\toprule",
             *body[1:],
             r"\bottomrule",
             r"\end{tabular}",
-            r"\par\footnotesize",
+            r"\par{\footnotesize",
             " \\\\\n".join(notes),
+            r"\par}",
             "",
         ]
     )
@@ -203,11 +218,17 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def write(comparison: Comparison, runs: Sequence[RunData], out: Path, tex: bool) -> None:
-    """The table (.md, or .tex), the numbers (.csv, .json), the curves as points and as a picture, in one directory."""
+def folder(out: Path) -> Path:
+    """The directory that results go to, made where there is none."""
     if out.exists() and not out.is_dir():
         raise GraspError(f"'{out}' is a file; give --out a directory, for example '{out.with_suffix('')}-comparison'")
     out.mkdir(parents=True, exist_ok=True)
+    return out
+
+
+def write(comparison: Comparison, runs: Sequence[RunData], out: Path, tex: bool) -> None:
+    """The table (.md, or .tex), the numbers (.csv, .json), the curves as points and as a picture, in one directory."""
+    out = folder(out)
     table = out / ("table.tex" if tex else "table.md")
     table.write_text(latex(comparison) if tex else markdown(comparison), encoding="utf-8")
     found = dataclasses.asdict(comparison) | {"verdicts": [dataclasses.asdict(v) for v in verdicts(comparison)]}
@@ -239,7 +260,7 @@ def rows(comparison: Comparison) -> str:
                 continue
             numbers = [found.iqm, *(found.interval or ("", "")), found.mean, found.median, row.env_steps[1], *speed]
             head = [row.env, row.label, row.metric, final, str(final == row.final).lower(), len(found.seeds)]
-            cells = [f"{x:.6g}" if isinstance(x, float) else x for x in numbers]
+            cells = ["" if x != x else f"{x:.6g}" if isinstance(x, float) else x for x in numbers]
             lines.append([*head, *cells, row.env_version, row.protocol, row.path])
     return _csv(lines)
 

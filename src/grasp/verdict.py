@@ -156,7 +156,9 @@ def _numbers(found: Improvement, metric: str, what: str) -> str:
 
 def _contradicted(made: Verdict, rows: list[Row]) -> Verdict:
     """The verdict, or that the last evaluations say the opposite: the best checkpoint may be a lucky early one."""
-    best, then = (max(rows, key=lambda row: _known(of(row).iqm)) for of in (lambda row: row, lambda row: row.last))
+    # of those that are level by one score, the best by the other
+    best = max(rows, key=lambda row: (_known(row.iqm), _known(row.last.iqm)))
+    then = max(rows, key=lambda row: (_known(row.last.iqm), _known(row.iqm)))
     if sure(pair(best.env, then.label, best.label, then.last, best.last)) != "clear":
         return made
     ends = [f"{row.label} has {in_figures(row.last.iqm, row.metric)}" for row in (then, best)]

@@ -173,8 +173,29 @@ def test_another_likeness_weighs_agents_whose_own_gradients_are_added(gram, shar
     for name in parts:
         assert distance(getattr(found.u, name), expected[name]) < 1e-6
     assert float(jnp.abs(weights - consensus(grads)[1].weights).max()) > 1e-3, "the weights are its own"
-    _, metrics = iterate(SPREAD, hyper, iterations=1)
-    assert np.isfinite(metrics["u_norm"])
+    described_as_they_are(found, grads)
+
+
+def described_as_they_are(found, grads):
+    """The metrics are of the agents' gradients and of the u that is added, not of what weighed them."""
+    norms = np.asarray(lengths(grads))
+    u_norm = float(optax.tree.norm({name: getattr(found.u, name) for name in grads}))
+    np.testing.assert_allclose(np.asarray(found.diagnostics["norms"]), norms, rtol=1e-4)
+    assert float(found.diagnostics["u_norm"]) == pytest.approx(u_norm, rel=1e-4)
+    assert float(found.diagnostics["u_ratio"]) == pytest.approx(u_norm / np.mean(norms), rel=1e-4)
+    assert 0 <= float(found.diagnostics["estimated_conflict_rate"]) <= 1
+
+
+def test_the_metrics_of_a_crossfitted_consensus_are_of_the_u_that_is_added():
+    hyper = replace(GRASP, gram="crossfit", folds=3)
+    _, _, state, _, trajectory = world(SPREAD, hyper)
+    batch = mappo.prepare(hyper, state, trajectory)
+    folds = ppo.fold_gradients(hyper, state.actor, ("head",), batches.folded(batch, 10 // hyper.chunk, 3))
+    # more of what the folds have in common, so that there is a signal to be found
+    folds = jax.tree.map(lambda g: g + 2 * g.mean(0, keepdims=True), folds)
+    found = realign.solve(hyper, state.actor, folds, jax.random.key(0))
+    assert 0.01 < float(found.diagnostics["signal"]) < 0.99
+    described_as_they_are(found, jax.tree.map(lambda g: g.mean(0), folds))
 
 
 def test_folds_part_the_environments_and_their_mean_is_the_gradient():

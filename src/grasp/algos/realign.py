@@ -73,23 +73,38 @@ def solve(
         group = {name: gradients[name] for name in parts}
         group_key = jax.random.fold_in(key, place)
         found: Metrics = {}
+        length = jnp.ones(())
         if hyper.gram == "crossfit":
             direction, info, (folded, signal) = consensus_library.crossfit(group, hyper.operator, group_key)
             found = {"noise_ratio": folded.noise_ratio, "shrinkage": folded.shrinkage, "signal": signal}
-            group = jax.tree.map(lambda g: g.mean(0), group)
+            group, length = jax.tree.map(lambda g: g.mean(0), group), signal
         elif likeness is None:
             direction, info = agree(group, hyper.operator, group_key)
         else:
             info = agree(likeness, hyper.operator, group_key)[1]
             direction = controls.mixed(group, info.weights)
         u |= controls.in_place_of(direction, hyper.control, group, info.weights, jax.random.fold_in(group_key, 1))
-        found |= consensus_library.diagnose(info.gram, info.weights, info.scale)
+        found |= described(hyper, group, info, length, group_key)
         cosine = found.pop("cosine")
         found["cosines"] = cosine[jnp.triu_indices(len(cosine), 1)]  # pairs (0,1), (0,2), …
         found |= {"residual": info.residual, "qp_iterations": info.iterations, "qp_status": info.status}
         diagnostics |= {f"{parts[0]}_{name}" if place else name: value for name, value in found.items()}
     outside = {name: zeros(one_agent(part, is_own)) for name, part, is_own in named(hyper, actor) if name not in u}
     return Consensus(Actor(**u, **outside), diagnostics)
+
+
+def described(
+    hyper: Mappo | Qmix, gradients: PyTree, info: consensus_library.Info, length: Float[Array, ""], key: Key
+) -> Metrics:
+    """The agents' gradients and u = `length` Σ w_i g_i, whatever weighed them; and, where that was not their own Gram
+    matrix, the conflicts that it saw."""
+    own, found = info, {}
+    if hyper.gram != "batch":
+        own = agree(gradients, "mean", key)[1]
+        seen = consensus_library.diagnose(info.gram, info.weights, info.scale)
+        found = {"estimated_conflict_rate": seen["conflict_rate"]}
+    found |= consensus_library.diagnose(own.gram, info.weights, own.scale)
+    return found | {name: length * found[name] for name in ("u_norm", "u_ratio")}
 
 
 def agree(gradients: PyTree, operator: str, key: Key) -> tuple[PyTree, consensus_library.Info]:
