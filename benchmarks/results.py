@@ -6,11 +6,12 @@ come from the runs.
 """
 
 import argparse
-import math
 from dataclasses import replace
 from pathlib import Path
 
-from grasp import comparison, plots, records
+import numpy as np
+
+from grasp import comparison, plots, records, stats
 from grasp.comparison import Comparison, Row, Summary, in_brackets, in_figures, pair
 from grasp.records import RunData, short
 from grasp.verdict import sure, verdicts
@@ -22,10 +23,12 @@ BESIDE = (
     "task",
     "algorithm",
     "seeds",
-    "plain",
+    "in the end: plain",
     "with GRASP",
     "the difference",
-    "steps to three quarters of the best: plain, with GRASP",
+    "over the whole run: plain",
+    "with GRASP",
+    "the difference",
 )
 WORDS = {
     ("clear", True): "GRASP is higher",
@@ -51,20 +54,36 @@ def table_of(header: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in (header, ("---",) * len(header), *lines))
 
 
-def beside(result: Comparison) -> list[tuple[str, ...]]:
-    """Every algorithm of a task that also ran with GRASP: both scores, how sure the difference is, and how fast."""
+def beside(runs: list[RunData], result: Comparison) -> list[tuple[str, ...]]:
+    """Every algorithm of a task that also ran with GRASP: both scores in the end (last tenth of evaluations) and over
+    the whole run, which tells who learns faster, and how sure the differences are."""
     rows = {row.label: row for row in result.rows}
-    return [line(plain, rows[f"grasp-{label}"]) for label, plain in rows.items() if f"grasp-{label}" in rows]
+    whole = {run.label: over_the_run(run, rows[run.label].metric) for run in runs}
+    pairs = [(label, f"grasp-{label}") for label in rows if f"grasp-{label}" in rows]
+    return [
+        (
+            rows[plain].env,
+            plain,
+            str(min(len(rows[label].last.seeds) for label in (plain, grasp))),
+            *difference(rows[plain], rows[plain].last, rows[grasp].last),
+            *difference(rows[plain], whole[plain], whole[grasp]),
+        )
+        for plain, grasp in pairs
+    ]
 
 
-def line(plain: Row, grasp: Row) -> tuple[str, ...]:
-    found = pair(plain.env, grasp.label, plain.label, grasp.last, plain.last)
+def over_the_run(run: RunData, metric: str) -> Summary:
+    """The mean of all evaluations after the first, which is of no training."""
+    scores = np.array([seed.curve(metric)[1, 1:].mean() for seed in run.seeds])
+    seeds = tuple(seed.seed for seed in run.seeds)
+    found = (float(of(scores)) for of in (stats.iqm, stats.mean, stats.median))
+    return Summary(seeds, tuple(scores.tolist()), *found, stats.bootstrap(scores, stats.iqm))
+
+
+def difference(row: Row, plain: Summary, grasp: Summary) -> tuple[str, str, str]:
+    found = pair(row.env, "grasp", "plain", grasp, plain)
     words = WORDS.get((sure(found), found.difference.value > 0), "no clear difference")
-    scores = (score(row, row.last) for row in (plain, grasp))
-    reached = ", ".join(
-        short(int(row.reached.median)) if row.reached.median < math.inf else "never" for row in (plain, grasp)
-    )
-    return (plain.env, plain.label, str(found.fewest), *scores, words, reached)
+    return score(row, plain), score(row, grasp), words
 
 
 def section(task: Path, runs: list[RunData], result: Comparison) -> str:
@@ -108,7 +127,7 @@ def page() -> str:
     begin = "<!-- written by `python benchmarks/results.py`; change results/*/words.md instead -->"
     runs = {task: read(task) for task in tasks()}
     results = {task: comparison.compare(found) for task, found in runs.items()}
-    summary = table_of(BESIDE, [line for result in results.values() for line in beside(result)])
+    summary = table_of(BESIDE, [line for task, found in runs.items() for line in beside(found, results[task])])
     sections = [section(task, found, results[task]) for task, found in runs.items()]
     words = (RESULTS / "words.md").read_text().strip().replace("TABLE", summary)
     return "\n\n".join([begin, words, *sections]) + "\n"
