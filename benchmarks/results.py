@@ -76,8 +76,8 @@ def over_the_run(run: RunData, metric: str) -> Summary:
     """The mean of all evaluations after the first, which is of no training."""
     scores = np.array([seed.curve(metric)[1, 1:].mean() for seed in run.seeds])
     seeds = tuple(seed.seed for seed in run.seeds)
-    found = (float(of(scores)) for of in (stats.iqm, stats.mean, stats.median))
-    return Summary(seeds, tuple(scores.tolist()), *found, stats.bootstrap(scores, stats.iqm))
+    iqm, mean, median = (float(of(scores)) for of in (stats.iqm, stats.mean, stats.median))
+    return Summary(seeds, tuple(scores.tolist()), iqm, mean, median, stats.bootstrap(scores, stats.iqm))
 
 
 def difference(row: Row, plain: Summary, grasp: Summary) -> tuple[str, str, str]:

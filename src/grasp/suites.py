@@ -204,7 +204,7 @@ SUITES = {
             *tuned("mappo", "grasp-mappo", steps=1_000_000, lr=1e-3, critic_lr=1e-3),
             *tuned("happo", "grasp-happo", steps=1_000_000, seeds=3, lr=1e-3, critic_lr=1e-3),
             *tuned("qmix", "vdn", "grasp-qmix", steps=200_000, seeds=3, lr=5e-4, interval=1),
-            *tuned("ma2e", steps=120_000, seeds=3, lr=5e-4, interval=1),
+            *tuned("ma2e", steps=100_000, seeds=3, lr=5e-4, interval=1),
         ),
         preset="default",
     ),
@@ -234,9 +234,9 @@ SUITES = {
         "all algorithms on Skirmish's 3m",
         ("skirmish/3m",),
         (
-            *tuned(*ON_POLICY, steps=500_000, decays=True, **BATTLES),
-            *tuned("qmix", "vdn", "grasp-qmix", steps=200_000),
-            *tuned("ma2e", steps=100_000),
+            *tuned(*ON_POLICY, steps=200_000, decays=True, **BATTLES),
+            *tuned("qmix", "vdn", "grasp-qmix", steps=100_000),
+            *tuned("ma2e", steps=50_000),
         ),
         preset="default",
     ),
@@ -248,10 +248,10 @@ SUITES = {
             preset="default",
         )
         for name, steps, seeds in (
-            ("8m", 500_000, 5),
-            ("5m_vs_6m", 500_000, 5),
-            ("terran_5_vs_5", 1_000_000, 5),
-            ("MMM2", 500_000, 3),
+            ("8m", 300_000, 3),
+            ("5m_vs_6m", 300_000, 5),
+            ("terran_5_vs_5", 500_000, 3),
+            ("MMM2", 300_000, 3),
         )
     },
     "results-controls": Suite(
