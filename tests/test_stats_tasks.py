@@ -127,6 +127,21 @@ def test_exchange_p_is_scipys_exact_permutation_test(n, m):
     assert stats.exchange_p(a, b) == pytest.approx(np.mean(np.array(gaps) >= observed - 1e-9))
 
 
+def test_exchange_p_of_several_tasks_deals_within_each():
+    """Against every way to deal 2 + 2 and 2 + 3 scores; tasks that lie far apart do not blur each other."""
+    a, b = [[0.1, 0.4], [10.0, 10.9]], [[0.2, 0.0], [9.5, 9.6, 10.1]]
+    gaps = []
+    pools = [np.array(x + y) for x, y in zip(a, b, strict=True)]
+    for first in itertools.combinations(range(4), 2):
+        for second in itertools.combinations(range(5), 2):
+            sides = [(pool[list(of)], np.delete(pool, of)) for pool, of in zip(pools, (first, second), strict=True)]
+            gaps.append(np.mean([x.mean() - y.mean() for x, y in sides]))
+    observed = np.mean([np.mean(x) - np.mean(y) for x, y in zip(a, b, strict=True)])
+    expected = np.mean(np.abs(gaps) >= abs(observed) - 1e-12)
+    assert stats.exchange_p(a, b) == pytest.approx(expected, abs=0.015)
+    assert stats.exchange_p(a, b) == pytest.approx(stats.exchange_p(b, a), abs=0.015)
+
+
 def test_exchange_p_is_honest_with_few_seeds_and_close_with_many():
     assert stats.exchange_p([1.0, 2.0, 3.0], [7.0, 8.0, 9.0]) == pytest.approx(2 / 20)
     assert stats.exchange_p([7.0] * 5, [6.0] * 5) == pytest.approx(2 / 252)

@@ -81,8 +81,8 @@ class Improvement:
     interval: Interval | None
     difference: Estimate
     """Of the IQMs."""
-    p: float | None
-    """How often chance alone would part the means as far; not taken over several environments."""
+    p: float
+    """How often chance alone would part the means as far."""
     paired: Paired | None
     """Mean difference at equal seeds; None where no seed number is on both sides, or over several environments."""
     fewest: int
@@ -288,8 +288,8 @@ def _pairs_over_all(rows: Sequence[Row], scales: Sequence[Scale], labels: list[s
     for first, second in itertools.combinations(labels, 2):
         a, b = _tasks(rows, scales, first), _tasks(rows, scales, second)
         fewest = min(len(task) for task in a + b)
-        chance = stats.probability_of_improvement(a, b)
-        found.append(Improvement(OVERALL, first, second, *chance, stats.difference(a, b), None, None, fewest))
+        chance, p = stats.probability_of_improvement(a, b), stats.exchange_p(a, b)
+        found.append(Improvement(OVERALL, first, second, *chance, stats.difference(a, b), p, None, fewest))
     return found
 
 

@@ -186,7 +186,7 @@ def _pair(pair: Improvement, metric: str) -> dict[str, Any]:
         "difference": f"{in_figures(gap, metric)} {in_brackets(interval, metric)}",
         "chance": pair.probability,
         "chance_words": chance if pair.interval is None else f"{chance} {in_brackets(pair.interval, 'win rate')}",
-        "p": None if pair.p is None else f"{pair.p:.3f}",
+        "p": f"{pair.p:.3f}",
         "paired": None if pair.env == OVERALL else tables.paired(pair, metric),
         "sure": sure(pair),
         "ahead": pair.first if gap > 0 else pair.second,

@@ -142,10 +142,10 @@ function matrix(parent, labels, pairs) {
 }
 
 function pairTable(parent, pairs) {
-  const overall = pairs.every((pair) => pair.p === null);
-  const header = ["pair", "difference of IQMs", "P(first higher)", ...(overall ? [] : ["permutation p", "at equal seeds"]), "verdict"];
+  const overall = pairs.every((pair) => pair.paired === null);
+  const header = ["pair", "difference of IQMs", "P(first higher)", "permutation p", ...(overall ? [] : ["at equal seeds"]), "verdict"];
   const made = table(parent, header, pairs.map((pair) => [
-    `${pair.first} − ${pair.second}`, pair.difference, pair.chance_words, ...(overall ? [] : [pair.p, pair.paired]),
+    `${pair.first} − ${pair.second}`, pair.difference, pair.chance_words, pair.p, ...(overall ? [] : [pair.paired]),
     pair.sure === "open" ? "no clear difference" : `${pair.ahead} ${pair.sure === "clear" ? "is better" : "scored higher, not settled"}`,
   ]), overall ? [] : [4]);
   made.querySelectorAll("tbody tr").forEach((line, i) => line.lastChild.classList.add(pairs[i].sure));

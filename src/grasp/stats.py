@@ -155,22 +155,32 @@ def difference(
     return Estimate(value, _ends(np.asarray(statistic(drawn_a) - statistic(drawn_b)), level))
 
 
-def exchange_p(a: Scores, b: Scores, seed: int = 0) -> float:
+def exchange_p(a: Scores | Sequence[Scores], b: Scores | Sequence[Scores], seed: int = 0) -> float:
     """How often scores dealt at random to the two sides would differ in mean at least as much (permutation test).
 
-    Exact while there are at most `EXACT` ways to deal them, so honest with few seeds: three against three can never
-    get below 2 / 20. NaN if a score is.
+    Of several tasks, scores are dealt anew within each, and the mean of the tasks' differences counts. Exact on one
+    task while there are at most `EXACT` ways to deal its scores, so honest with few seeds: three against three can
+    never get below 2 / 20. NaN if a score is.
     """
-    pool, n = np.concatenate([a, b]).astype(float), len(a)
-    if np.isnan(pool).any():
+    sides = list(zip(_strata(a), _strata(b), strict=True))
+    if any(np.isnan(scores).any() for side in sides for scores in side):
         return float("nan")
-    centred = pool - pool.mean()
-    observed = abs(centred[:n].sum()) * (1 - 1e-12) - 1e-12 * np.abs(centred).sum()
-    if math.comb(len(pool), n) <= EXACT:
-        dealt = np.array(list(itertools.combinations(range(len(pool)), n)))
-        return float(np.mean(np.abs(centred[dealt].sum(axis=1)) >= observed))
-    order = np.random.default_rng(seed).random((EXACT, len(pool))).argsort(axis=1)[:, :n]
-    return float((1 + np.sum(np.abs(centred[order].sum(axis=1)) >= observed)) / (1 + EXACT))
+    rng, observed, noise, dealt, exact = np.random.default_rng(seed), 0.0, 0.0, np.zeros(()), False
+    for first, second in sides:
+        n, m = len(first), len(second)
+        centred = np.concatenate([first, second]) - np.concatenate([first, second]).mean()
+        exact = len(sides) == 1 and math.comb(n + m, n) <= EXACT
+        every = (
+            np.array(list(itertools.combinations(range(n + m), n)))
+            if exact
+            else rng.random((EXACT, n + m)).argsort(axis=1)[:, :n]
+        )
+        # the means differ by the sum of one side's centred scores times this
+        each = 1 / n + 1 / m
+        observed, dealt = observed + each * centred[:n].sum(), dealt + each * centred[every].sum(axis=1)
+        noise += each * np.abs(centred).sum()
+    as_far = np.abs(dealt) >= abs(observed) * (1 - 1e-12) - 1e-12 * noise
+    return float(as_far.mean()) if exact else float((1 + as_far.sum()) / (1 + EXACT))
 
 
 def paired_difference(a: Mapping[int, float], b: Mapping[int, float]) -> Paired | None:

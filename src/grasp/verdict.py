@@ -16,8 +16,6 @@ from grasp.stats import Estimate
 
 Sure = Literal["clear", "likely", "open"]
 CHANCE = 0.05
-ENOUGH = 5
-"""Seeds in every environment below which a difference over all of them, which no exact test backs, is only likely."""
 FEW = 3
 """Algorithms named one by one in a sentence."""
 
@@ -40,8 +38,7 @@ def sure(found: Improvement) -> Sure:
     same_way = (found.probability - 0.5) * gap > 0
     if found.fewest < 2 or not apart or not same_way:
         return "open"
-    passed = found.fewest >= ENOUGH and interval is not None if found.p is None else found.p <= CHANCE
-    return "clear" if passed else "likely"
+    return "clear" if found.p <= CHANCE else "likely"
 
 
 def turned(found: Improvement, first: str) -> Improvement:
@@ -149,8 +146,7 @@ def _numbers(found: Improvement, metric: str, what: str) -> str:
     text += f", 95 % interval of the difference {in_brackets(interval, metric)}" if interval else ""
     text += f"; a seed of {found.first} scores higher with probability {found.probability:.2f}"
     text += f" {in_brackets(found.interval, 'win rate')}" if found.interval else ""
-    if found.p is not None:
-        text += f"; scores dealt at random part the means as far in {100 * found.p:.1f} % of deals"
+    text += f"; scores dealt at random part the means as far in {100 * found.p:.1f} % of deals"
     return f"{text}; {found.fewest} seed{'s' * (found.fewest > 1)} a side."
 
 
