@@ -254,6 +254,24 @@ SUITES = {
             ("MMM2", 300_000, 3),
         )
     },
+    "results-football": Suite(
+        "MAPPO and GRASP-MAPPO on football's 3_vs_1_with_keeper",
+        ("grf/academy_3_vs_1_with_keeper",),
+        tuned(
+            "mappo",
+            "grasp-mappo",
+            steps=300_000,
+            seeds=3,
+            num_envs=16,
+            epochs=15,
+            minibatches=4,
+            lr=1e-3,
+            critic_lr=1e-3,
+            entropy=0.001,
+            eval_interval=30_000,
+        ),  # fmt: skip
+        preset="default",
+    ),
     "results-controls": Suite(
         "what part of GRASP's effect is the consensus, on Skirmish's 5m_vs_6m",
         ("skirmish/5m_vs_6m",),
