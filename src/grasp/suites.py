@@ -109,6 +109,7 @@ MARINES_REPLAYED = {
     "epsilon": 0.02,
 }  # fmt: skip
 BATTLES = {"num_envs": 64, "epochs": 8, "minibatches": 2, "lr": 1e-3, "critic_lr": 1e-3}
+FOOTBALL = {"num_envs": 16, "epochs": 15, "minibatches": 4, "lr": 1e-3, "critic_lr": 1e-3, "entropy": 0.001}
 TABLE_1 = plain("grasp-mappo", "mappo", "happo", "ma2e")
 CONTROLS = (
     Entry("mappo-shared", "mappo", MappingProxyType({"sharing": "shared"})),
@@ -257,19 +258,7 @@ SUITES = {
     "results-football": Suite(
         "MAPPO and GRASP-MAPPO on football's 3_vs_1_with_keeper",
         ("grf/academy_3_vs_1_with_keeper",),
-        tuned(
-            "mappo",
-            "grasp-mappo",
-            steps=300_000,
-            seeds=3,
-            num_envs=16,
-            epochs=15,
-            minibatches=4,
-            lr=1e-3,
-            critic_lr=1e-3,
-            entropy=0.001,
-            eval_interval=30_000,
-        ),  # fmt: skip
+        tuned("mappo", "grasp-mappo", steps=300_000, seeds=3, eval_interval=30_000, **FOOTBALL),
         preset="default",
     ),
     "results-controls": Suite(
