@@ -188,15 +188,23 @@ def test_counterparts_and_controls_are_what_their_names_say():
     assert chosen["crossfit"] == {"gram": "crossfit"}
 
 
-@pytest.mark.parametrize("left", [[], ["versions.json"], [".versions.json.77"], ["versions.json", ".config.json.77"]])
-def test_a_suite_that_was_killed_while_it_made_a_run_goes_on(left, small, tmp_path):
+def test_a_suite_that_was_killed_while_it_made_a_run_goes_on(small, tmp_path):
     folder = tmp_path / "here" / "matrix-climbing" / "mappo"
     folder.mkdir(parents=True)
-    for name in left:
+    for name in ("versions.json", ".config.json.77"):
         (folder / name).write_text("{")
-    reproduce(tmp_path / "here")
+    reproduce(tmp_path / "here", seeds=1)
     assert lines_of(folder, 0)[-1]["kind"] == "absolute"
     assert runs.find(folder).config.env == "matrix/climbing"
+
+
+@pytest.mark.parametrize("left", [[], ["versions.json"], [".versions.json.77"], ["versions.json", ".config.json.77"]])
+def test_what_is_left_of_a_run_that_was_being_made_is_no_run(left, tmp_path):
+    for name in left:
+        (tmp_path / name).write_text("{")
+    assert runs.is_unbegun(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    assert not runs.is_unbegun(tmp_path)
 
 
 def test_a_directory_with_anything_else_in_it_is_left_alone(tmp_path):
