@@ -138,6 +138,14 @@ def teams(race: str, num_allies: int, num_enemies: int) -> np.ndarray:
     return np.array(NAMES)[np.asarray(draw(jax.random.split(jax.random.key(5), NUM_DRAWS)))]
 
 
+@functools.cache
+def begun(task: str, number: int = 600) -> tuple[np.ndarray, np.ndarray]:
+    """Starts as a reset has them: types as names, and places."""
+    reset = jax.jit(jax.vmap(skirmish.make(task).reset), compiler_options=FAST_COMPILE)
+    state, _ = reset(jax.random.split(jax.random.key(6), number))
+    return np.array(NAMES)[np.asarray(state.kind)], np.stack([state.battle.x, state.battle.y], -1)
+
+
 def is_surrounded(place: np.ndarray, num_allies: int) -> np.ndarray:
     """Whether the allies stand around the middle; a reflected team hardly ever does."""
     return np.hypot(*(place[:, :num_allies].mean(1) - 16).T) < 0.9
@@ -186,6 +194,20 @@ def test_drawn_agents_are_sorted_and_the_enemy_has_their_types(task):
     for names, places in zip(kind[::20, :num_allies].tolist(), place[::20].tolist(), strict=True):
         rows = [(name, *spot) for name, spot in zip(names, places[:num_allies], strict=True)]
         assert rows == sorted(rows)
+
+
+@pytest.mark.parametrize("task", ["terran_10_vs_11", "terran_20_vs_20", "protoss_20_vs_20", "zerg_20_vs_20"])
+def test_nobody_begins_inside_another_or_off_the_map(task):
+    """Also where a whole group was drawn in a corner, or the enemy among the allies."""
+    kind, place = begun(task)
+    separation = np.vectorize(lambda name: BODIES[name].separation)(kind)
+    plane = np.vectorize(lambda name: {"medivac": 1, "colossus": 2}.get(name, 0))(kind)
+    inner = np.vectorize(lambda name: BODIES[name].inner)(kind)[..., None]
+    assert ((place >= inner) & (place <= 32 - inner)).all()
+    apart = np.hypot(*(place[:, :, None] - place[:, None]).transpose(3, 0, 1, 2))
+    overlap = separation[:, :, None] + separation[:, None] - apart
+    pairs = (plane[:, :, None] == plane[:, None]) & ~np.eye(kind.shape[1], dtype=bool)
+    assert overlap[pairs].max() <= 0.1
 
 
 def test_half_of_the_battles_are_surrounded():

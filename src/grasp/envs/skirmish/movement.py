@@ -24,8 +24,8 @@ CLEAR = 0.5
 """Who walks keeps clear of others by this share of what its radius is more than its separation."""
 HAIR = 1e-4
 """Units nearer than this stand on one spot."""
-SETTLE = 10
-"""Rounds of pushing before a battle begins."""
+SETTLE = 20
+"""Rounds of pushing before a battle begins: twenty a side, one in the middle of the other, still overlap after ten."""
 
 
 def move(rules: Rules, unit: Unit, battle: Battle) -> Battle:
@@ -154,11 +154,14 @@ def parted(rules: Rules, battle: Battle) -> Battle:
 
 def settled(rules: Rules, unit: Unit, battle: Battle) -> Battle:
     """The start of a battle with nobody off the map or inside another."""
-    battle = parted(rules, battle)
     x, y = walled(rules, unit, battle.x, battle.y)
+    battle = parted(rules, battle._replace(x=x, y=y))  # the walls may have put some on one spot
     everyone, nowhere = jnp.ones(x.shape, bool), (jnp.zeros_like(x), jnp.zeros_like(y))
-    for _ in range(SETTLE):
-        x, y = walled(rules, unit, *push(rules, unit, battle, everyone, nowhere, x, y))
+
+    def round_of_pushes(_: Int[Array, ""], place: tuple[Array, Array]) -> tuple[Array, Array]:
+        return walled(rules, unit, *push(rules, unit, battle, everyone, nowhere, *place))
+
+    x, y = jax.lax.fori_loop(0, SETTLE, round_of_pushes, (battle.x, battle.y))
     return battle._replace(x=x, y=y)
 
 

@@ -109,7 +109,8 @@ def reflected(num_allies: int, num_enemies: int, key: Key) -> Float[Array, "N 2"
 
 
 def in_the_middle(types: Int[Array, " N"], num_allies: int, num_enemies: int, key: Key) -> Float[Array, "N 2"]:
-    """Allies in the middle, enemies in up to four groups, each on a diagonal of its own."""
+    """Allies in the middle, enemies in up to four groups, each on a diagonal of its own, and as a whole on the map: the
+    walls would press who is beyond them onto one spot."""
     number_key, group_key, way_key, far_key = jax.random.split(key, 4)
     number = jax.random.randint(number_key, (), 1, 5)
     group = jnp.sort(jax.random.randint(group_key, (num_enemies,), 0, number))  # members fill the groups in order
@@ -120,8 +121,11 @@ def in_the_middle(types: Int[Array, " N"], num_allies: int, num_enemies: int, ke
     rank = jnp.arange(num_enemies) - jnp.searchsorted(group, group)
     separation = jnp.array(table("sc2").separation[0])[types]
     allies = jnp.full((num_allies, 2), MIDDLE) + 2 * separation[:num_allies].max() * spiral(num_allies)
-    widest = jnp.where(group[:, None] == group[None], separation[None, num_allies:], 0.0).max(1, keepdims=True)
-    return jnp.concatenate([allies, centre + 2 * widest * jnp.array(spiral(num_enemies))[rank]])
+    together = group[:, None] == group[None]
+    widest = jnp.where(together, separation[None, num_allies:], 0.0).max(1, keepdims=True)
+    offset = 2 * widest * jnp.array(spiral(num_enemies))[rank]
+    extent = jnp.where(together, jnp.abs(offset).max(1)[None], 0.0).max(1, keepdims=True) + table("sc2").inner.max()
+    return jnp.concatenate([allies, jnp.clip(centre, extent, SIZE - extent) + offset])
 
 
 def spiral(number: int) -> Float[np.ndarray, "K 2"]:
