@@ -184,14 +184,15 @@ def test_no_team_is_only_of_those_who_cannot_fight(race, odd):
     assert (kind[:, 0] == kind[:, 1]).all()
 
 
-@pytest.mark.parametrize("task", ["terran_10_vs_11", "zerg_5_vs_5"])
+@pytest.mark.parametrize("task", ["terran_10_vs_11", "zerg_5_vs_5", "zerg_20_vs_20"])
 def test_drawn_agents_are_sorted_and_the_enemy_has_their_types(task):
-    kind, place = drawn(task)
+    """By where they stand when the battle begins, which is not where they were drawn."""
+    kind, place = begun(task)
     num_allies = SIZES[task][0]
     enemies = kind[:, num_allies : 2 * num_allies]
     np.testing.assert_array_equal(np.sort(kind[:, :num_allies]), np.sort(enemies))
     assert (enemies[:, 1:] < enemies[:, :-1]).any(), "the enemy was sorted too"
-    for names, places in zip(kind[::20, :num_allies].tolist(), place[::20].tolist(), strict=True):
+    for names, places in zip(kind[:, :num_allies].tolist(), place.tolist(), strict=True):
         rows = [(name, *spot) for name, spot in zip(names, places[:num_allies], strict=True)]
         assert rows == sorted(rows)
 
@@ -229,6 +230,18 @@ def test_reflected_starts_are_exact_mirrors_and_uniform():
         share = np.histogram(values, 8, (low, high))[0] / len(values)
         assert share.sum() == pytest.approx(1.0), f"somebody is not in [{low}, {high}]"
         assert (np.abs(share - 1 / 8) < 4.5 * np.sqrt(7 / 64 / len(values))).all()
+
+
+def test_reflected_starts_are_mirrors_when_the_battle_begins():
+    """Also after everyone has been moved out of the others: the allies' places are the enemies' in the mirror."""
+    kind, place = begun("zerg_20_vs_20")
+    reflected = ~is_surrounded(place, 20)
+    for names, spots in zip(kind[reflected], place[reflected], strict=True):
+        image = np.stack([32 - spots[:20, 0], spots[:20, 1]], -1)
+        apart = np.hypot(*(image[:, None] - spots[None, 20:]).transpose(2, 0, 1))
+        apart[names[:20, None] != names[None, 20:]] = 99.0
+        assert apart.min(1).max() < 1e-3
+        assert len(set(apart.argmin(1))) == 20
 
 
 def test_surrounding_groups_stand_on_diagonals_of_their_own():

@@ -181,6 +181,8 @@ def reset(field: Field, key: Key) -> tuple[State, Observation]:
     if rules.drawn:
         alone = jax.tree.map(lambda v: v[:, None], (unit, battle))
         battle = jax.tree.map(lambda v: v[:, 0], movement.settled(rules, *alone))
+        order = starts.ranks(kind, battle.x, battle.y, rules.num_allies)  # where they stand now, not where drawn
+        kind, unit, battle = jax.tree.map(lambda v: v[order], (kind, unit, battle))
     num_enemies = rules.num_units - rules.num_allies
     no_action = jnp.full(rules.num_allies, -1, jnp.int32)
     state = State(battle, kind, no_action, jnp.full(num_enemies, sight.NOBODY, jnp.int32), jnp.zeros((), jnp.int32))

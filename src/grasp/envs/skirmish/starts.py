@@ -66,9 +66,13 @@ def drawn(battlefield: Map, key: Key) -> tuple[Int[Array, " N"], Float[Array, "N
         in_the_middle(types, num_allies, num_enemies, surround_key),
         reflected(num_allies, num_enemies, reflect_key),
     )
+    return types, places
+
+
+def ranks(types: Int[Array, " N"], x: Float[Array, " N"], y: Float[Array, " N"], num_allies: int) -> Int[Array, " N"]:
+    """Who comes at which place: allies by type, x and y, as the benchmark sorts agents; enemies as they are."""
     allies = slice(num_allies)
-    order = jnp.lexsort((places[allies, 1], places[allies, 0], types[allies]))
-    return types.at[allies].set(types[order]), places.at[allies].set(places[order])
+    return jnp.concatenate([jnp.lexsort((y[allies], x[allies], types[allies])), jnp.arange(num_allies, types.shape[0])])
 
 
 def teams(battlefield: Map, key: Key) -> Int[Array, " N"]:
