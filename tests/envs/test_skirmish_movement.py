@@ -127,6 +127,26 @@ def test_an_enemy_that_holds_fights_but_does_not_come():
         assert play(battles, 3, rules=rules).x[-1, FOE, 0] < 18
 
 
+def test_an_enemy_that_holds_does_not_come_for_whom_it_notices_or_who_attacks_it():
+    """At 6 a marine is noticed and out of reach; from 7 a stalker shoots it, until an ally comes into reach."""
+    bait = [Put("marine", 14, 16)]
+    sniper = [Put("stalker", 13, 16, ATTACK, FOE), Put("marine", 3, 16)]
+    hurt = [Put("medivac", 20, 16, SCRIPT), Put("marine", 25.2, 16, SCRIPT, hp=10.0)]
+    battles = [(bait, [Put("marine", 20, 16, SCRIPT)]), (sniper, [Put("marine", 20, 16, SCRIPT)]), ([], hurt)]
+
+    def come(t: int, battle: Battle) -> Battle:
+        return battle._replace(x=battle.x.at[1, 1].set(17.0)) if t == 1 else battle
+
+    for rules in (rules_for(SIDE), FLAT):
+        story = play(battles, 5, come, rules._replace(enemy="hold"))
+        assert (story.x[:, FOE, :3] == 20).all()
+        assert (story.y[:, FOE, :3] == 16).all()
+        assert story.hp[-1, 0, 0] == 45
+        assert story.hp[-1, FOE, 1] < 45, "nobody shot at it"
+        assert story.hp[-1, 1, 1] < 45, "it fights whoever is in reach"
+        assert play(battles, 5, come, rules).x[1, FOE, 0] < 20
+
+
 def test_an_enemy_that_focuses_takes_the_weakest_it_notices():
     allies = [Put("marine", 16, 16), Put("marine", 15.5, 17, hp=20.0), Put("marine", 3, 16, hp=1.0)]
     battles = [(allies, [Put("marine", 20, 16, SCRIPT)])]

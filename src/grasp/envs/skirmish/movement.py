@@ -60,7 +60,7 @@ def wishes(rules: Rules, unit: Unit, battle: Battle) -> tuple[Array, Array, Arra
         enemy = sides(rules)
         rally_x, rally_y = (jnp.where(enemy, rules.rally[1][k], rules.rally[0][k]) for k in range(2))
         goal_x, goal_y = jnp.where(idle, rally_x, goal_x), jnp.where(idle, rally_y, goal_y)
-        marching = idle & (distance(battle.x, battle.y, goal_x, goal_y) > ARRIVED) & (rules.enemy != "hold")
+        marching = idle & (distance(battle.x, battle.y, goal_x, goal_y) > ARRIVED)
         goes |= marching
         if rules.healers:  # healers march no faster than the slowest of their side
             others = (battle.hp > 0) & (unit.heals == 0)
@@ -70,6 +70,8 @@ def wishes(rules: Rules, unit: Unit, battle: Battle) -> tuple[Array, Array, Arra
             speed = jnp.where(
                 marching & (unit.heals > 0), jnp.minimum(speed, jnp.where(enemy, slowest[1], slowest[0])), speed
             )
+    if rules.enemy == "hold":  # a script that holds neither marches nor chases
+        goes &= battle.order != SCRIPT
     return goal_x, goal_y, jnp.where(goes & (battle.hp > 0), speed, 0.0)
 
 
