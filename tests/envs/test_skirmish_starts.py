@@ -118,6 +118,18 @@ def test_jitter_shifts_a_team_as_a_whole():
     assert (np.abs(np.corrcoef(teams.T) - np.eye(4)) < 0.2).all()
 
 
+def test_no_jitter_puts_anyone_outside_the_walls():
+    """However large; a medivac may be anywhere on the map."""
+    env = skirmish.make("MMM2", start_jitter=20.0)
+    state, _ = jax.jit(jax.vmap(env.reset), compiler_options=FAST_COMPILE)(jax.random.split(jax.random.key(0), 200))
+    inner = np.array([BODIES[name].inner for name in names_of(state.kind[0])])
+    walks = inner > 0
+    x, y = np.asarray(state.battle.x), np.asarray(state.battle.y)
+    assert ((x >= inner) & (x <= 32 - inner) & (y >= 0) & (y <= 32)).all()
+    assert ((y >= 8 + inner) & (y <= 24 - inner))[:, walks].all()
+    assert (y[:, ~walks] < 8).any()
+
+
 @functools.cache
 def drawn(task: str) -> tuple[np.ndarray, np.ndarray]:
     """Many starts: types as names, and places."""

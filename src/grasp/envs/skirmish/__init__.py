@@ -183,6 +183,9 @@ def reset(field: Field, key: Key) -> tuple[State, Observation]:
         battle = jax.tree.map(lambda v: v[:, 0], movement.settled(rules, *alone))
         order = starts.ranks(kind, battle.x, battle.y, rules.num_allies)  # where they stand now, not where drawn
         kind, unit, battle = jax.tree.map(lambda v: v[order], (kind, unit, battle))
+    else:
+        x, y = movement.walled(rules, unit, battle.x, battle.y)
+        battle = battle._replace(x=x, y=y)
     num_enemies = rules.num_units - rules.num_allies
     no_action = jnp.full(rules.num_allies, -1, jnp.int32)
     state = State(battle, kind, no_action, jnp.full(num_enemies, sight.NOBODY, jnp.int32), jnp.zeros((), jnp.int32))
