@@ -34,7 +34,8 @@ class Options(NamedTuple):
     cooldown_noise: bool = True
     """The game's random delay after a shot."""
     exact_quirks: bool = True
-    """SMACv2 hides enemies that it has not kept book of (sight.py)."""
+    """SMACv2 hides enemies that it has not kept book of (sight.py); and in a healer's rows of enemies the first entry
+    tells of its friends."""
     start_jitter: float = 0.0
     """SMAC's maps: how far a team's start may be shifted."""
     enemy: Literal["attack", "focus", "hold"] = "attack"
@@ -200,8 +201,8 @@ def stats(field: Field, kind: Int[Array, " N"]) -> Unit:
 
 def seen(field: Field, unit: Unit, state: State, key: Key) -> tuple[State, Observation]:
     """What the agents are shown; in SMACv2's maps looking changes what is known."""
-    rules, shown = field.rules, None
-    if rules.drawn and field.options.exact_quirks:
+    rules, shown, exact_quirks = field.rules, None, field.options.exact_quirks
+    if rules.drawn and exact_quirks:
         holder, shown = sight.look(rules, unit, state.battle, state.holder, key)
         state = state._replace(holder=holder)
     avail = observation.legal(rules, unit, state.battle)
@@ -210,7 +211,7 @@ def seen(field: Field, unit: Unit, state: State, key: Key) -> tuple[State, Obser
     if field.options.state == "agent":
         whole = observation.agent_states(rules, unit, state.battle, avail, whole)
     return state, Observation(
-        obs=observation.observe(rules, field.codes, unit, state.kind, state.battle, avail, shown),
+        obs=observation.observe(rules, field.codes, unit, state.kind, state.battle, avail, shown, exact_quirks),
         state=whole,
         avail=avail,
         alive=state.battle.hp[: rules.num_allies] > 0,
