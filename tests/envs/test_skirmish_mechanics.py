@@ -17,7 +17,7 @@ from grasp.envs import skirmish
 from grasp.envs.skirmish import mechanics
 from grasp.envs.skirmish.battle import ATTACK, SCRIPT, STOP, Battle, Rules
 from grasp.envs.skirmish.maps import Map
-from grasp.envs.skirmish.units import NAMES, Unit, table
+from grasp.envs.skirmish.units import NAMES, SC2, Unit, table
 
 
 class Weapon(NamedTuple):
@@ -102,7 +102,7 @@ def rules_for(side: int, scripted: tuple[bool, bool] = (False, True)) -> Rules:
     rules = skirmish.rules_of(everyone, skirmish.Options())
     return rules._replace(
         num_allies=side, num_units=2 * side, shields=True, healers=tuple(range(2 * side)), sweeps=True, explodes=True,
-        double_hits=True, scripted=scripted,
+        hits=2, scripted=scripted,
     )  # fmt: skip
 
 
@@ -189,6 +189,23 @@ def test_stats_are_the_specifications():
         assert stat["hp"] == [fact.hp, 90 if name == "hydralisk" else fact.hp]
         assert stat["speed"] == pytest.approx([body.speed / 16, (2.5 if name == "medivac" else body.speed) / 16])
         assert stat["reach"] == pytest.approx([WEAPONS[name].reach if name in WEAPONS else 4] * 2)
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_a_new_unit_is_a_row(monkeypatch, drawn):
+    """What the rules of a map reckon with is what its units can do, by the table alone."""
+    task, name = ("zerg_5_vs_5", "hydralisk") if drawn else ("3m", "marine")
+    plain = skirmish.field_of(task).rules
+    assert (plain.shields, plain.healers, plain.layers, plain.sweeps, plain.hits) == (False, (), False, False, 1)
+    assert plain.explodes == drawn
+    odd = SC2[name]._replace(shield=10.0, heals=True, tall=True, sweeps=True, explodes=True, hits=3)
+    monkeypatch.setitem(SC2, name, odd)
+    rules = skirmish.field_of(task).rules
+    assert rules.shields
+    assert rules.layers
+    assert rules.sweeps
+    assert rules.explodes
+    assert (rules.hits, rules.healers) == (3, tuple(range(rules.num_units)))
 
 
 def test_volleys_of_every_pair():

@@ -19,7 +19,7 @@ from grasp.envs.skirmish.battle import ATTACK, FIRST_TARGET, MOVE, SCRIPT, STOP,
 from grasp.envs.skirmish.maps import MAPS, Map, find
 from grasp.envs.skirmish.observation import Codes
 from grasp.envs.skirmish.targets import is_acting
-from grasp.envs.skirmish.units import Profile, Unit
+from grasp.envs.skirmish.units import Profile, Unit, table
 from grasp.types import Bodies, Env, EnvSpec, Key, Observation, Step
 
 MOVE_BY = 2.0
@@ -103,22 +103,18 @@ def spec_of(task: str, field: Field) -> EnvSpec:
 
 
 def rules_of(battlefield: Map, options: Options) -> Rules:
-    num_units = len(battlefield.allies) + len(battlefield.enemies)
-    places = (
-        range(num_units)
-        if battlefield.drawn
-        else np.flatnonzero(starts.fixed(battlefield)[0] == starts.kinds(("medivac",))[0])
-    )
+    num_units, most = len(battlefield.allies) + len(battlefield.enemies), battlefield.most
+    heals = [True] * num_units if battlefield.drawn else table("sc2").heals[0, starts.fixed(battlefield)[0]]
     return Rules(
         num_allies=len(battlefield.allies),
         num_units=num_units,
         drawn=battlefield.drawn,
         shields=battlefield.shields,
-        healers=tuple(int(p) for p in places) if battlefield.healers else (),
-        layers=bool(battlefield.types & {"medivac", "colossus"}),
-        sweeps="colossus" in battlefield.types,
-        explodes="baneling" in battlefield.types,
-        double_hits=bool(battlefield.types & {"zealot", "colossus"}),
+        healers=tuple(int(p) for p in np.flatnonzero(heals)) if most("heals") else (),
+        layers=bool(most("flies") or most("tall")),
+        sweeps=bool(most("sweeps")),
+        explodes=bool(most("explodes")),
+        hits=int(most("hits")),
         size=starts.SIZE,
         low=0.0 if battlefield.drawn else 8.0,
         high=starts.SIZE if battlefield.drawn else 24.0,

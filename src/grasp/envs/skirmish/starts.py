@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from grasp.envs.skirmish.maps import RACES, Map
-from grasp.envs.skirmish.units import NAMES, Profile, Unit, table
+from grasp.envs.skirmish.units import NAMES, SC2, Profile, Unit, table
 from grasp.types import Key
 
 SIZE = 32.0
@@ -26,7 +26,7 @@ def kinds(names: tuple[str, ...]) -> Int[np.ndarray, " K"]:
 def formation(names: tuple[str, ...], spawn: tuple[float, float], side: int) -> Float[np.ndarray, "K 2"]:
     """A square of units around a point, row by row from the lower left; the enemy's the other way round. Healers come
     first, that is at the back; a row that stays empty still counts as a gap."""
-    order = sorted(range(len(names)), key=lambda k: names[k] != "medivac")
+    order = sorted(range(len(names)), key=lambda k: not SC2[names[k]].heals)
     names = tuple(names[k] for k in order)
     radii = [float(table("sc2").radius[side][kind]) for kind in kinds(names)]
     columns = int(np.ceil(np.sqrt(len(names))))
