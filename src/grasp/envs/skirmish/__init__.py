@@ -22,6 +22,9 @@ from grasp.envs.skirmish.targets import is_acting
 from grasp.envs.skirmish.units import Profile, Unit, table
 from grasp.types import Bodies, Env, EnvSpec, Key, Observation, Step
 
+VERSION = "skirmish-1"
+"""Of the rules: raised by hand with every change that moves a battle; recorded with every run, so that runs of
+different rules are not compared."""
 MOVE_BY = 2.0
 DIRECTIONS = np.array([[0, 1], [0, -1], [1, 0], [-1, 0]], np.float32)
 """North, south, east, west: actions 2 to 5."""
@@ -99,6 +102,7 @@ def spec_of(task: str, field: Field) -> EnvSpec:
         horizon=battlefield.limit,
         agent_states=own,
         has_wins=True,
+        version=VERSION,
     )
 
 
