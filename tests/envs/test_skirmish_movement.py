@@ -421,8 +421,8 @@ def test_a_push_is_turned_to_the_side_of_the_wish_whatever_its_direction(angle, 
     left_of_way = np.array([-way[1], way[0]])
     rules, unit, battle = placed("3m", {0: (16 - way[0], 16 - way[1]), 1: (16 + way[0], 16 + way[1])})
     wants = (np.round(wish[0] * way + wish[1] * left_of_way, 6)).astype(np.float32)
-    wants = tuple(jnp.zeros_like(battle.x).at[0].set(-v).at[1].set(v) for v in wants)
-    x, y = movement.push(rules, unit, battle, jnp.ones(battle.x.shape, bool), wants, battle.x, battle.y)
+    wants_x, wants_y = (jnp.zeros_like(battle.x).at[0].set(-v).at[1].set(v) for v in wants)
+    x, y = movement.push(rules, unit, battle, jnp.ones(battle.x.shape, bool), (wants_x, wants_y), battle.x, battle.y)
     room, far = 0.75, 0.5
     share = 8 / 3 * room**2 / (room**2 + 3 * far**2) - 2 / 3
     assert share == pytest.approx(room / far - 1, rel=0.05), "which is nearly the overlap"
