@@ -107,8 +107,8 @@ def cells(name: str, names: list[str], episodes: int, words: str) -> Iterator[tu
     env, field = skirmish.make(name, **chosen), skirmish.field_of(name, **chosen)
     found = jax.jit(partial(play, env, field, names, episodes))(jax.random.key(0))
     for script, returned, length, won in zip(names, *found, strict=True):
-        means = (float(values.mean()) for values in (won, returned, length))
-        yield script, Cell(*means, float(returned.std()), episodes, float(length.std()))
+        wins, mean, steps = (float(values.mean()) for values in (won, returned, length))
+        yield script, Cell(wins, mean, steps, float(returned.std()), episodes, float(length.std()))
 
 
 def main() -> None:
