@@ -75,6 +75,8 @@ def play(env: Env, field: skirmish.Field, names: list[str], episodes: int, key: 
     """Return, length and whether it was won, of every script's episodes [scripts, episodes]."""
     total = len(names) * episodes
     keys, script = jax.random.split(key, total), jnp.repeat(jnp.arange(len(names)), episodes)
+    own = jax.vmap(jax.random.split)(keys)
+    reset_keys, step_keys = own[:, 0], own[:, 1]
 
     def act(script: Array, state: skirmish.State, avail: Array, key: Key) -> Array:
         unit = skirmish.stats(field, state.kind)
@@ -83,14 +85,15 @@ def play(env: Env, field: skirmish.Field, names: list[str], episodes: int, key: 
 
     def step(carry: tuple) -> tuple:
         time, state, avail, running, returned, length, won = carry
-        now = jax.vmap(lambda key: jax.random.fold_in(key, time))(keys)
-        state, after = jax.vmap(env.step)(state, jax.vmap(act)(script, state, avail, now), now)
+        now = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, time)))(step_keys)
+        act_keys, env_keys = now[:, 0], now[:, 1]
+        state, after = jax.vmap(env.step)(state, jax.vmap(act)(script, state, avail, act_keys), env_keys)
         returned, length = returned + jnp.where(running, after.reward, 0.0), length + running
         won |= running & after.won
         running &= ~(after.terminated | after.truncated)
         return time + 1, state, after.observation.avail, running, returned, length, won
 
-    state, seen = jax.vmap(env.reset)(keys)
+    state, seen = jax.vmap(env.reset)(reset_keys)
     nothing = jnp.zeros(total), jnp.zeros(total, jnp.int32), jnp.zeros(total, bool)
     carry = (jnp.zeros((), jnp.int32), state, seen.avail, jnp.ones(total, bool), *nothing)
     after = jax.lax.while_loop(lambda carry: carry[3].any(), step, carry)
@@ -104,8 +107,8 @@ def cells(name: str, names: list[str], episodes: int, words: str) -> Iterator[tu
     env, field = skirmish.make(name, **chosen), skirmish.field_of(name, **chosen)
     found = jax.jit(partial(play, env, field, names, episodes))(jax.random.key(0))
     for script, returned, length, won in zip(names, *found, strict=True):
-        means = (float(values.mean()) for values in (won, returned, length))
-        yield script, Cell(*means, float(returned.std()), episodes, float(length.std()))
+        wins, mean, steps = (float(values.mean()) for values in (won, returned, length))
+        yield script, Cell(wins, mean, steps, float(returned.std()), episodes, float(length.std()))
 
 
 def main() -> None:

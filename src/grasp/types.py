@@ -50,7 +50,7 @@ class EnvSpec:
     package: str = "grasp"
     """The distribution whose version decides the dynamics; recorded with every run."""
     version: str = ""
-    """Of that distribution, where another interpreter has it."""
+    """Of that distribution, where another interpreter has it; or of the environment's rules, where they are counted."""
 
     @property
     def state_shape(self) -> tuple[int, ...]:

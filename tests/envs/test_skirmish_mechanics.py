@@ -17,7 +17,7 @@ from grasp.envs import skirmish
 from grasp.envs.skirmish import mechanics
 from grasp.envs.skirmish.battle import ATTACK, SCRIPT, STOP, Battle, Rules
 from grasp.envs.skirmish.maps import Map
-from grasp.envs.skirmish.units import NAMES, Unit, table
+from grasp.envs.skirmish.units import NAMES, SC2, Unit, table
 
 
 class Weapon(NamedTuple):
@@ -102,7 +102,7 @@ def rules_for(side: int, scripted: tuple[bool, bool] = (False, True)) -> Rules:
     rules = skirmish.rules_of(everyone, skirmish.Options())
     return rules._replace(
         num_allies=side, num_units=2 * side, shields=True, healers=tuple(range(2 * side)), sweeps=True, explodes=True,
-        double_hits=True, scripted=scripted,
+        hits=2, scripted=scripted,
     )  # fmt: skip
 
 
@@ -191,6 +191,23 @@ def test_stats_are_the_specifications():
         assert stat["reach"] == pytest.approx([WEAPONS[name].reach if name in WEAPONS else 4] * 2)
 
 
+@pytest.mark.parametrize("drawn", [False, True])
+def test_a_new_unit_is_a_row(monkeypatch, drawn):
+    """What the rules of a map reckon with is what its units can do, by the table alone."""
+    task, name = ("zerg_5_vs_5", "hydralisk") if drawn else ("3m", "marine")
+    plain = skirmish.field_of(task).rules
+    assert (plain.shields, plain.healers, plain.layers, plain.sweeps, plain.hits) == (False, (), False, False, 1)
+    assert plain.explodes == drawn
+    odd = SC2[name]._replace(shield=10.0, heals=True, tall=True, sweeps=True, explodes=True, hits=3)
+    monkeypatch.setitem(SC2, name, odd)
+    rules = skirmish.field_of(task).rules
+    assert rules.shields
+    assert rules.layers
+    assert rules.sweeps
+    assert rules.explodes
+    assert (rules.hits, rules.healers) == (3, tuple(range(rules.num_units)))
+
+
 def test_volleys_of_every_pair():
     """Every attacker next to an idle target, as an ordered ally and as a scripted enemy; hits at every step."""
     pairs = [(*pair, side) for side in (0, 1) for pair in itertools.product(WEAPONS, TARGETS)]
@@ -269,7 +286,7 @@ def test_a_hit_that_breaks_the_shield():
 
 
 def test_a_shield_grows_160_loops_after_the_last_hit():
-    """One shot at the first loop. Whether "after" means from the 160th or the 161st loop is left open."""
+    """One shot at the first loop: the shield grows in all eight loops of the twenty-first step."""
     battles = [([Put("stalker", 16, 16)], [Put("marine", 18, 16, SCRIPT)])]
     battles += [([Put("stalker", 16, 16, hp=0.0, shield=20.0), Put("zealot", 20, 20, shield=49.9)], [])]
 
@@ -279,7 +296,7 @@ def test_a_shield_grows_160_loops_after_the_last_hit():
     story = play(battles, 40, disarm)
     shield = story.shield[:, 0, 0]
     assert (shield[1:21] == 74).all()
-    assert 0 <= 74 + 8 * 0.125 - shield[21] <= 0.125
+    assert shield[21] == pytest.approx(74 + 8 * 0.125, abs=1e-4)
     np.testing.assert_allclose(np.diff(shield)[21:25], 1.0, atol=1e-4)
     assert shield.max() == shield[-1] == 80
     assert (story.hp[:, 0, 0] == 80).all()

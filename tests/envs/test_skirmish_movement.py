@@ -127,6 +127,26 @@ def test_an_enemy_that_holds_fights_but_does_not_come():
         assert play(battles, 3, rules=rules).x[-1, FOE, 0] < 18
 
 
+def test_an_enemy_that_holds_does_not_come_for_whom_it_notices_or_who_attacks_it():
+    """At 6 a marine is noticed and out of reach; from 7 a stalker shoots it, until an ally comes into reach."""
+    bait = [Put("marine", 14, 16)]
+    sniper = [Put("stalker", 13, 16, ATTACK, FOE), Put("marine", 3, 16)]
+    hurt = [Put("medivac", 20, 16, SCRIPT), Put("marine", 25.2, 16, SCRIPT, hp=10.0)]
+    battles = [(bait, [Put("marine", 20, 16, SCRIPT)]), (sniper, [Put("marine", 20, 16, SCRIPT)]), ([], hurt)]
+
+    def come(t: int, battle: Battle) -> Battle:
+        return battle._replace(x=battle.x.at[1, 1].set(17.0)) if t == 1 else battle
+
+    for rules in (rules_for(SIDE), FLAT):
+        story = play(battles, 5, come, rules._replace(enemy="hold"))
+        assert (story.x[:, FOE, :3] == 20).all()
+        assert (story.y[:, FOE, :3] == 16).all()
+        assert story.hp[-1, 0, 0] == 45
+        assert story.hp[-1, FOE, 1] < 45, "nobody shot at it"
+        assert story.hp[-1, 1, 1] < 45, "it fights whoever is in reach"
+        assert play(battles, 5, come, rules).x[1, FOE, 0] < 20
+
+
 def test_an_enemy_that_focuses_takes_the_weakest_it_notices():
     allies = [Put("marine", 16, 16), Put("marine", 15.5, 17, hp=20.0), Put("marine", 3, 16, hp=1.0)]
     battles = [(allies, [Put("marine", 20, 16, SCRIPT)])]
@@ -339,18 +359,30 @@ def test_places_of_alike_units_do_not_matter(order):
     assert (story.hp[-1] < story.hp[0]).sum() > COPIES
 
 
-def test_a_mirrored_start_has_a_mirrored_end():
-    """Both sides act by the same script from starts that are each other's image in the middle of the map."""
+def fights_of_alike(image) -> list[tuple[list[Put], list[Put]]]:
+    """Random teams of one type, several of each type; the enemies stand at the image of the allies' places."""
     rng = np.random.default_rng(13)
     battles = []
-    for name in ("marine", "marauder", "stalker", "zealot", "zergling"):
+    for name in ("marine", "marauder", "stalker", "zealot", "zergling") * 3:
         allies = [Put(name, 10 + rng.uniform(-1.5, 1.5), 16 + rng.uniform(-3, 3), SCRIPT) for _ in range(SIDE)]
-        battles.append((allies, [put._replace(x=32 - put.x, y=32 - put.y) for put in allies]))
+        battles.append((allies, [put._replace(x=image(put)[0], y=image(put)[1]) for put in allies]))
+    return battles
+
+
+@pytest.mark.parametrize(
+    "image", [lambda put: (32 - put.x, 32 - put.y), lambda put: (32 - put.x, put.y)], ids=["turned", "mirrored"]
+)
+def test_a_mirrored_start_has_a_mirrored_end(image):
+    """Both sides act by the same script from starts that are each other's image: turned by half around the middle of
+    the map, or mirrored in the line between the sides."""
+    battles = fights_of_alike(image)
     story = play(battles, 20, rules=BOTH_SCRIPTED)
     ours, theirs = (jax.tree.map(lambda v, s=s: v[:, s, : len(battles)], story) for s in (np.s_[:SIDE], np.s_[SIDE:]))
-    np.testing.assert_allclose(ours.x, 32 - theirs.x, atol=1e-2)
-    np.testing.assert_allclose(ours.y, 32 - theirs.y, atol=1e-2)
+    expected = image(ours)
+    np.testing.assert_allclose(theirs.x, expected[0], atol=1e-2)
+    np.testing.assert_allclose(theirs.y, expected[1], atol=1e-2)
     np.testing.assert_allclose(ours.hp, theirs.hp, atol=1e-2)
+    np.testing.assert_allclose(ours.shield, theirs.shield, atol=1e-2)
     assert (ours.hp[-1] < ours.hp[0]).any(0).all(), "somewhere nobody fought"
 
 
@@ -382,14 +414,20 @@ def test_whom_one_notices_comes_before_whoever_attacks_from_afar(noticed):
 
 
 @pytest.mark.parametrize("angle", [0.0, 0.25, 0.5, 0.75])
-def test_a_push_is_turned_the_same_way_whatever_its_direction(angle):
+@pytest.mark.parametrize(("wish", "turn"), [((-1.0, 0.0), 1), ((-1.0, 0.1), 1), ((-1.0, -0.1), -1), ((0.0, 0.0), 0)])
+def test_a_push_is_turned_to_the_side_of_the_wish_whatever_its_direction(angle, wish, turn):
+    """The wish is told along the push and to its left. Head-on the turn is to the left, for both of two that meet."""
     way = np.array([np.cos(2 * np.pi * angle), np.sin(2 * np.pi * angle)]) * 0.25
+    left_of_way = np.array([-way[1], way[0]])
     rules, unit, battle = placed("3m", {0: (16 - way[0], 16 - way[1]), 1: (16 + way[0], 16 + way[1])})
-    x, y = movement.push(rules, unit, battle, jnp.ones(battle.x.shape, bool), battle.x, battle.y)
-    moved = np.array([float((x - battle.x)[1, 0]), float((y - battle.y)[1, 0])])
-    along, left = moved @ way / 0.25, (moved @ np.array([-way[1], way[0]])) / 0.25
+    wants = (np.round(wish[0] * way + wish[1] * left_of_way, 6)).astype(np.float32)
+    wants_x, wants_y = (jnp.zeros_like(battle.x).at[0].set(-v).at[1].set(v) for v in wants)
+    x, y = movement.push(rules, unit, battle, jnp.ones(battle.x.shape, bool), (wants_x, wants_y), battle.x, battle.y)
     room, far = 0.75, 0.5
     share = 8 / 3 * room**2 / (room**2 + 3 * far**2) - 2 / 3
-    assert along == pytest.approx(far * share / 2, rel=1e-4), "each takes half of it"
     assert share == pytest.approx(room / far - 1, rel=0.05), "which is nearly the overlap"
-    assert left == pytest.approx(movement.ASIDE * along, rel=1e-2), "of 1e-6 that 16 is known to"
+    for n, sign in ((0, -1), (1, 1)):
+        moved = np.array([float((x - battle.x)[n, 0]), float((y - battle.y)[n, 0])])
+        along, left = sign * (moved @ way) / 0.25, sign * (moved @ left_of_way) / 0.25
+        assert along == pytest.approx(far * share / 2, rel=1e-4), "each takes half of it"
+        assert left == pytest.approx(turn * movement.ASIDE * along, rel=1e-2), "of 1e-6 that 16 is known to"

@@ -118,6 +118,18 @@ def test_jitter_shifts_a_team_as_a_whole():
     assert (np.abs(np.corrcoef(teams.T) - np.eye(4)) < 0.2).all()
 
 
+def test_no_jitter_puts_anyone_outside_the_walls():
+    """However large; a medivac may be anywhere on the map."""
+    env = skirmish.make("MMM2", start_jitter=20.0)
+    state, _ = jax.jit(jax.vmap(env.reset), compiler_options=FAST_COMPILE)(jax.random.split(jax.random.key(0), 200))
+    inner = np.array([BODIES[name].inner for name in names_of(state.kind[0])])
+    walks = inner > 0
+    x, y = np.asarray(state.battle.x), np.asarray(state.battle.y)
+    assert ((x >= inner) & (x <= 32 - inner) & (y >= 0) & (y <= 32)).all()
+    assert ((y >= 8 + inner) & (y <= 24 - inner))[:, walks].all()
+    assert (y[:, ~walks] < 8).any()
+
+
 @functools.cache
 def drawn(task: str) -> tuple[np.ndarray, np.ndarray]:
     """Many starts: types as names, and places."""
@@ -136,6 +148,14 @@ def teams(race: str, num_allies: int, num_enemies: int) -> np.ndarray:
     )
     draw = jax.jit(jax.vmap(functools.partial(starts.teams, battlefield)), compiler_options=FAST_COMPILE)
     return np.array(NAMES)[np.asarray(draw(jax.random.split(jax.random.key(5), NUM_DRAWS)))]
+
+
+@functools.cache
+def begun(task: str, number: int = 600) -> tuple[np.ndarray, np.ndarray]:
+    """Starts as a reset has them: types as names, and places."""
+    reset = jax.jit(jax.vmap(skirmish.make(task).reset), compiler_options=FAST_COMPILE)
+    state, _ = reset(jax.random.split(jax.random.key(6), number))
+    return np.array(NAMES)[np.asarray(state.kind)], np.stack([state.battle.x, state.battle.y], -1)
 
 
 def is_surrounded(place: np.ndarray, num_allies: int) -> np.ndarray:
@@ -176,16 +196,31 @@ def test_no_team_is_only_of_those_who_cannot_fight(race, odd):
     assert (kind[:, 0] == kind[:, 1]).all()
 
 
-@pytest.mark.parametrize("task", ["terran_10_vs_11", "zerg_5_vs_5"])
+@pytest.mark.parametrize("task", ["terran_10_vs_11", "zerg_5_vs_5", "zerg_20_vs_20"])
 def test_drawn_agents_are_sorted_and_the_enemy_has_their_types(task):
-    kind, place = drawn(task)
+    """By where they stand when the battle begins, which is not where they were drawn."""
+    kind, place = begun(task)
     num_allies = SIZES[task][0]
     enemies = kind[:, num_allies : 2 * num_allies]
     np.testing.assert_array_equal(np.sort(kind[:, :num_allies]), np.sort(enemies))
     assert (enemies[:, 1:] < enemies[:, :-1]).any(), "the enemy was sorted too"
-    for names, places in zip(kind[::20, :num_allies].tolist(), place[::20].tolist(), strict=True):
+    for names, places in zip(kind[:, :num_allies].tolist(), place.tolist(), strict=True):
         rows = [(name, *spot) for name, spot in zip(names, places[:num_allies], strict=True)]
         assert rows == sorted(rows)
+
+
+@pytest.mark.parametrize("task", ["terran_10_vs_11", "terran_20_vs_20", "protoss_20_vs_20", "zerg_20_vs_20"])
+def test_nobody_begins_inside_another_or_off_the_map(task):
+    """Also where a whole group was drawn in a corner, or the enemy among the allies."""
+    kind, place = begun(task)
+    separation = np.vectorize(lambda name: BODIES[name].separation)(kind)
+    plane = np.vectorize(lambda name: {"medivac": 1, "colossus": 2}.get(name, 0))(kind)
+    inner = np.vectorize(lambda name: BODIES[name].inner)(kind)[..., None]
+    assert ((place >= inner) & (place <= 32 - inner)).all()
+    apart = np.hypot(*(place[:, :, None] - place[:, None]).transpose(3, 0, 1, 2))
+    overlap = separation[:, :, None] + separation[:, None] - apart
+    pairs = (plane[:, :, None] == plane[:, None]) & ~np.eye(kind.shape[1], dtype=bool)
+    assert overlap[pairs].max() <= 0.1
 
 
 def test_half_of_the_battles_are_surrounded():
@@ -207,6 +242,18 @@ def test_reflected_starts_are_exact_mirrors_and_uniform():
         share = np.histogram(values, 8, (low, high))[0] / len(values)
         assert share.sum() == pytest.approx(1.0), f"somebody is not in [{low}, {high}]"
         assert (np.abs(share - 1 / 8) < 4.5 * np.sqrt(7 / 64 / len(values))).all()
+
+
+def test_reflected_starts_are_mirrors_when_the_battle_begins():
+    """Also after everyone has been moved out of the others: the allies' places are the enemies' in the mirror."""
+    kind, place = begun("zerg_20_vs_20")
+    reflected = ~is_surrounded(place, 20)
+    for names, spots in zip(kind[reflected], place[reflected], strict=True):
+        image = np.stack([32 - spots[:20, 0], spots[:20, 1]], -1)
+        apart = np.hypot(*(image[:, None] - spots[None, 20:]).transpose(2, 0, 1))
+        apart[names[:20, None] != names[None, 20:]] = 99.0
+        assert apart.min(1).max() < 1e-3
+        assert len(set(apart.argmin(1))) == 20
 
 
 def test_surrounding_groups_stand_on_diagonals_of_their_own():

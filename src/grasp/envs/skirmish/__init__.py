@@ -19,9 +19,12 @@ from grasp.envs.skirmish.battle import ATTACK, FIRST_TARGET, MOVE, SCRIPT, STOP,
 from grasp.envs.skirmish.maps import MAPS, Map, find
 from grasp.envs.skirmish.observation import Codes
 from grasp.envs.skirmish.targets import is_acting
-from grasp.envs.skirmish.units import Profile, Unit
+from grasp.envs.skirmish.units import Profile, Unit, table
 from grasp.types import Bodies, Env, EnvSpec, Key, Observation, Step
 
+VERSION = "skirmish-1"
+"""Of the rules: raised by hand with every change that moves a battle; recorded with every run, so that runs of
+different rules are not compared."""
 MOVE_BY = 2.0
 DIRECTIONS = np.array([[0, 1], [0, -1], [1, 0], [-1, 0]], np.float32)
 """North, south, east, west: actions 2 to 5."""
@@ -34,7 +37,8 @@ class Options(NamedTuple):
     cooldown_noise: bool = True
     """The game's random delay after a shot."""
     exact_quirks: bool = True
-    """SMACv2 hides enemies that it has not kept book of (sight.py)."""
+    """SMACv2 hides enemies that it has not kept book of (sight.py); and in a healer's rows of enemies the first entry
+    tells of its friends."""
     start_jitter: float = 0.0
     """SMAC's maps: how far a team's start may be shifted."""
     enemy: Literal["attack", "focus", "hold"] = "attack"
@@ -98,26 +102,23 @@ def spec_of(task: str, field: Field) -> EnvSpec:
         horizon=battlefield.limit,
         agent_states=own,
         has_wins=True,
+        version=VERSION,
     )
 
 
 def rules_of(battlefield: Map, options: Options) -> Rules:
-    num_units = len(battlefield.allies) + len(battlefield.enemies)
-    places = (
-        range(num_units)
-        if battlefield.drawn
-        else np.flatnonzero(starts.fixed(battlefield)[0] == starts.kinds(("medivac",))[0])
-    )
+    num_units, most = len(battlefield.allies) + len(battlefield.enemies), battlefield.most
+    heals = [True] * num_units if battlefield.drawn else table("sc2").heals[0, starts.fixed(battlefield)[0]]
     return Rules(
         num_allies=len(battlefield.allies),
         num_units=num_units,
         drawn=battlefield.drawn,
         shields=battlefield.shields,
-        healers=tuple(int(p) for p in places) if battlefield.healers else (),
-        layers=bool(battlefield.types & {"medivac", "colossus"}),
-        sweeps="colossus" in battlefield.types,
-        explodes="baneling" in battlefield.types,
-        double_hits=bool(battlefield.types & {"zealot", "colossus"}),
+        healers=tuple(int(p) for p in np.flatnonzero(heals)) if most("heals") else (),
+        layers=bool(most("flies") or most("tall")),
+        sweeps=bool(most("sweeps")),
+        explodes=bool(most("explodes")),
+        hits=int(most("hits")),
         size=starts.SIZE,
         low=0.0 if battlefield.drawn else 8.0,
         high=starts.SIZE if battlefield.drawn else 24.0,
@@ -181,6 +182,11 @@ def reset(field: Field, key: Key) -> tuple[State, Observation]:
     if rules.drawn:
         alone = jax.tree.map(lambda v: v[:, None], (unit, battle))
         battle = jax.tree.map(lambda v: v[:, 0], movement.settled(rules, *alone))
+        order = starts.ranks(kind, battle.x, battle.y, rules.num_allies)  # where they stand now, not where drawn
+        kind, unit, battle = jax.tree.map(lambda v: v[order], (kind, unit, battle))
+    else:
+        x, y = movement.walled(rules, unit, battle.x, battle.y)
+        battle = battle._replace(x=x, y=y)
     num_enemies = rules.num_units - rules.num_allies
     no_action = jnp.full(rules.num_allies, -1, jnp.int32)
     state = State(battle, kind, no_action, jnp.full(num_enemies, sight.NOBODY, jnp.int32), jnp.zeros((), jnp.int32))
@@ -195,8 +201,8 @@ def stats(field: Field, kind: Int[Array, " N"]) -> Unit:
 
 def seen(field: Field, unit: Unit, state: State, key: Key) -> tuple[State, Observation]:
     """What the agents are shown; in SMACv2's maps looking changes what is known."""
-    rules, shown = field.rules, None
-    if rules.drawn and field.options.exact_quirks:
+    rules, shown, exact_quirks = field.rules, None, field.options.exact_quirks
+    if rules.drawn and exact_quirks:
         holder, shown = sight.look(rules, unit, state.battle, state.holder, key)
         state = state._replace(holder=holder)
     avail = observation.legal(rules, unit, state.battle)
@@ -205,7 +211,7 @@ def seen(field: Field, unit: Unit, state: State, key: Key) -> tuple[State, Obser
     if field.options.state == "agent":
         whole = observation.agent_states(rules, unit, state.battle, avail, whole)
     return state, Observation(
-        obs=observation.observe(rules, field.codes, unit, state.kind, state.battle, avail, shown),
+        obs=observation.observe(rules, field.codes, unit, state.kind, state.battle, avail, shown, exact_quirks),
         state=whole,
         avail=avail,
         alive=state.battle.hp[: rules.num_allies] > 0,

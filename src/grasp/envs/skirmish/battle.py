@@ -34,7 +34,8 @@ class Rules(NamedTuple):
     """Whether some fly or walk over others."""
     sweeps: bool
     explodes: bool
-    double_hits: bool
+    hits: int
+    """The most of one volley."""
     size: float
     """Of the map, both ways."""
     low: float

@@ -73,7 +73,7 @@ def struck(
             far = distance(row(battle.x, place), row(battle.y, place), them.x, them.y)
             hit = jnp.where(my.explodes > 0, row(bursts, place) & on_ground & (far <= BLAST + their.radius), hit)
         raw = my.damage + my.bonus_light * their.light + my.bonus_armoured * their.armoured
-        for number in range(2 if rules.double_hits else 1):
+        for number in range(rules.hits):
             dealt = jnp.where(hit & (my.hits > number), raw, 0.0)
             if rules.shields:
                 absorbed = jnp.minimum(dealt, shield)

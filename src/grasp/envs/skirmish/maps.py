@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from grasp.envs.skirmish.units import SC2
 from grasp.types import GraspError
 
 
@@ -27,13 +28,13 @@ class Map(NamedTuple):
         """Every type that may take part."""
         return frozenset(RACES[self.race].types if self.drawn else self.allies + self.enemies)
 
-    @property
-    def shields(self) -> bool:
-        return bool(self.types & {"stalker", "zealot", "colossus"})
+    def most(self, stat: str) -> float:
+        """The largest value of a stat among all who may take part: what the rules of the map must reckon with."""
+        return max(float(getattr(SC2[name], stat)) for name in self.types)
 
     @property
-    def healers(self) -> bool:
-        return "medivac" in self.types
+    def shields(self) -> bool:
+        return self.most("shield") > 0
 
 
 class Race(NamedTuple):

@@ -11,7 +11,7 @@ from grasp.envs.skirmish.units import LOOPS_A_SECOND, LOOPS_A_STEP, Unit
 ENERGY, MOST_ENERGY = 0.5625 / LOOPS_A_SECOND, 200.0
 """What a healer's energy grows by in a loop, and to."""
 SHIELD, CALM = 2.0 / LOOPS_A_SECOND, 160
-"""What a shield grows by in a loop, after so many without a hit."""
+"""What a shield grows by in a loop, from so many after the last hit on."""
 
 
 def age(unit: Unit, battle: Battle, shields: bool) -> Battle:
@@ -24,7 +24,7 @@ def age(unit: Unit, battle: Battle, shields: bool) -> Battle:
         return battle
     calm = battle.calm + 1.0
     grown = jnp.minimum(unit.shield, battle.shield + SHIELD)
-    return battle._replace(calm=calm, shield=jnp.where(alive & (calm > CALM), grown, battle.shield))
+    return battle._replace(calm=calm, shield=jnp.where(alive & (calm >= CALM), grown, battle.shield))
 
 
 def fight(rules: Rules, unit: Unit, battle: Battle, delay: Float[Array, "N B"]) -> Battle:

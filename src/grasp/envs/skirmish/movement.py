@@ -17,14 +17,15 @@ PUSHES = 3
 STANDING_PUSH = 0.25
 """How far a unit that stands is pushed at most in a loop, in its own steps."""
 ASIDE = 0.002
-"""A push also turns a little, the same way for both, so that two that meet head-on pass each other. No more than that
-needs: ten times as much would lead whole teams around each other, and more of them to bear at once."""
+"""A push also turns a little to the side on which it leads past the other, so that two that meet head-on pass each
+other. No more than that needs: ten times as much would lead whole teams around each other, and more of them to bear at
+once."""
 CLEAR = 0.5
 """Who walks keeps clear of others by this share of what its radius is more than its separation."""
 HAIR = 1e-4
 """Units nearer than this stand on one spot."""
-SETTLE = 10
-"""Rounds of pushing before a battle begins."""
+SETTLE = 20
+"""Rounds of pushing before a battle begins: twenty a side, one in the middle of the other, still overlap after ten."""
 
 
 def move(rules: Rules, unit: Unit, battle: Battle) -> Battle:
@@ -59,7 +60,7 @@ def wishes(rules: Rules, unit: Unit, battle: Battle) -> tuple[Array, Array, Arra
         enemy = sides(rules)
         rally_x, rally_y = (jnp.where(enemy, rules.rally[1][k], rules.rally[0][k]) for k in range(2))
         goal_x, goal_y = jnp.where(idle, rally_x, goal_x), jnp.where(idle, rally_y, goal_y)
-        marching = idle & (distance(battle.x, battle.y, goal_x, goal_y) > ARRIVED) & (rules.enemy != "hold")
+        marching = idle & (distance(battle.x, battle.y, goal_x, goal_y) > ARRIVED)
         goes |= marching
         if rules.healers:  # healers march no faster than the slowest of their side
             others = (battle.hp > 0) & (unit.heals == 0)
@@ -69,6 +70,8 @@ def wishes(rules: Rules, unit: Unit, battle: Battle) -> tuple[Array, Array, Arra
             speed = jnp.where(
                 marching & (unit.heals > 0), jnp.minimum(speed, jnp.where(enemy, slowest[1], slowest[0])), speed
             )
+    if rules.enemy == "hold":  # a script that holds neither marches nor chases
+        goes &= battle.order != SCRIPT
     return goal_x, goal_y, jnp.where(goes & (battle.hp > 0), speed, 0.0)
 
 
@@ -82,8 +85,9 @@ def pushed(
 ) -> tuple[Array, Array]:
     """Everyone moved apart from whom it overlaps, no further than it could walk: who walks gives way to who stands."""
     x, y = wanted_x, wanted_y
+    wish = wanted_x - battle.x, wanted_y - battle.y
     for _ in range(PUSHES):
-        x, y = push(rules, unit, battle, walks, x, y)
+        x, y = push(rules, unit, battle, walks, wish, x, y)
     shift_x, shift_y = x - battle.x, y - battle.y
     limit = unit.speed * jnp.where(walks, 1.0, STANDING_PUSH)
     scale = jnp.minimum(1.0, limit * jax.lax.rsqrt(jnp.maximum(shift_x**2 + shift_y**2, 1e-12)))
@@ -91,7 +95,13 @@ def pushed(
 
 
 def push(
-    rules: Rules, unit: Unit, battle: Battle, walks: Bool[Array, "N B"], x: Array, y: Array
+    rules: Rules,
+    unit: Unit,
+    battle: Battle,
+    walks: Bool[Array, "N B"],
+    wish: tuple[Float[Array, "N B"], Float[Array, "N B"]],
+    x: Array,
+    y: Array,
 ) -> tuple[Array, Array]:
     """One round of pushing: out of everyone whom a unit overlaps. Of two that walk, or stand, each takes half; who
     walks takes all of it from who stands. Who walks keeps clear of others; who stands takes up only what it lets nobody
@@ -116,7 +126,20 @@ def push(
         return moved[0] + strength * dx, moved[1] + strength * dy
 
     dx, dy = each((0, rules.num_units), by, (jnp.zeros_like(x), jnp.zeros_like(y)))
-    return x + dx - ASIDE * dy, y + dy + ASIDE * dx
+    turn = aside(wish, dx, dy)
+    return x + dx - turn * dy, y + dy + turn * dx
+
+
+def aside(wish: tuple[Array, Array], dx: Array, dy: Array) -> Float[Array, "N B"]:
+    """How far a push is turned, to the left if positive: towards the side of its wish to which it leads already.
+
+    Mirrored, that side is the other one, and so is the turn: a mirrored battle is the battle's mirror image. But where
+    a push is straight against the wish no side is the better one, and it is turned to the left, also in the mirror:
+    only by that do two exactly head-on go to different sides. Who has no wish need not pass anyone, and is not turned.
+    """
+    leads_left = wish[0] * dy - wish[1] * dx > 0
+    wishes = (wish[0] != 0) | (wish[1] != 0)
+    return jnp.where(wishes, jnp.where(leads_left, -ASIDE, ASIDE), 0.0)
 
 
 def parted(rules: Rules, battle: Battle) -> Battle:
@@ -133,10 +156,14 @@ def parted(rules: Rules, battle: Battle) -> Battle:
 
 def settled(rules: Rules, unit: Unit, battle: Battle) -> Battle:
     """The start of a battle with nobody off the map or inside another."""
-    battle = parted(rules, battle)
     x, y = walled(rules, unit, battle.x, battle.y)
-    for _ in range(SETTLE):
-        x, y = walled(rules, unit, *push(rules, unit, battle, jnp.ones(x.shape, bool), x, y))
+    battle = parted(rules, battle._replace(x=x, y=y))  # the walls may have put some on one spot
+    everyone, nowhere = jnp.ones(x.shape, bool), (jnp.zeros_like(x), jnp.zeros_like(y))
+
+    def round_of_pushes(_: Int[Array, ""], place: tuple[Array, Array]) -> tuple[Array, Array]:
+        return walled(rules, unit, *push(rules, unit, battle, everyone, nowhere, *place))
+
+    x, y = jax.lax.fori_loop(0, SETTLE, round_of_pushes, (battle.x, battle.y))
     return battle._replace(x=x, y=y)
 
 

@@ -70,9 +70,13 @@ def walkable(rules: Rules, x: Float[Array, " A"], y: Float[Array, " A"]) -> Bool
 
 def observe(
     rules: Rules, codes: Codes, unit: Unit, kind: Array, battle: Battle, avail: Bool[Array, "A a"],
-    shown: Bool[Array, "A E"] | None = None,
+    shown: Bool[Array, "A E"] | None = None, exact_quirks: bool = True,
 ) -> Float[Array, "A o"]:  # fmt: skip
-    """[moves | enemies | other allies | own], zeros for the dead. `shown` hides enemies' rows (SMACv2's quirk)."""
+    """[moves | enemies | other allies | own], zeros for the dead. `shown` hides enemies' rows (SMACv2's quirk).
+
+    An enemy's row begins with whether the action of its number is legal. To a healer that action is a friend: exactly
+    as in the benchmark, the enemy's row tells of the friend; else it tells that a healer may not aim at the enemy.
+    """
     num_allies = rules.num_allies
     allies, enemies = slice(num_allies), slice(num_allies, None)
     sight = ranges(rules, unit)
@@ -89,7 +93,8 @@ def observe(
         return jnp.concatenate([jnp.stack(columns, -1), spread], -1) * visible[:, side, None]
 
     ally_bits, enemy_bits = jnp.asarray(codes.ally)[kind[allies]], jnp.asarray(codes.enemy)[kind[enemies]]
-    foes = rows(enemies, avail[:, FIRST_TARGET:].astype(jnp.float32), enemy_bits)
+    aims = avail[:, FIRST_TARGET:] & (exact_quirks | (unit.heals[allies, None] == 0))
+    foes = rows(enemies, aims.astype(jnp.float32), enemy_bits)
     if shown is not None:
         foes = foes * shown[..., None]
     friends = rows(allies, jnp.ones((num_allies, num_allies)), ally_bits)

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from grasp.envs.skirmish.maps import RACES, Map
-from grasp.envs.skirmish.units import NAMES, Profile, Unit, table
+from grasp.envs.skirmish.units import NAMES, SC2, Profile, Unit, table
 from grasp.types import Key
 
 SIZE = 32.0
@@ -26,7 +26,7 @@ def kinds(names: tuple[str, ...]) -> Int[np.ndarray, " K"]:
 def formation(names: tuple[str, ...], spawn: tuple[float, float], side: int) -> Float[np.ndarray, "K 2"]:
     """A square of units around a point, row by row from the lower left; the enemy's the other way round. Healers come
     first, that is at the back; a row that stays empty still counts as a gap."""
-    order = sorted(range(len(names)), key=lambda k: names[k] != "medivac")
+    order = sorted(range(len(names)), key=lambda k: not SC2[names[k]].heals)
     names = tuple(names[k] for k in order)
     radii = [float(table("sc2").radius[side][kind]) for kind in kinds(names)]
     columns = int(np.ceil(np.sqrt(len(names))))
@@ -66,9 +66,13 @@ def drawn(battlefield: Map, key: Key) -> tuple[Int[Array, " N"], Float[Array, "N
         in_the_middle(types, num_allies, num_enemies, surround_key),
         reflected(num_allies, num_enemies, reflect_key),
     )
+    return types, places
+
+
+def ranks(types: Int[Array, " N"], x: Float[Array, " N"], y: Float[Array, " N"], num_allies: int) -> Int[Array, " N"]:
+    """Who comes at which place: allies by type, x and y, as the benchmark sorts agents; enemies as they are."""
     allies = slice(num_allies)
-    order = jnp.lexsort((places[allies, 1], places[allies, 0], types[allies]))
-    return types.at[allies].set(types[order]), places.at[allies].set(places[order])
+    return jnp.concatenate([jnp.lexsort((y[allies], x[allies], types[allies])), jnp.arange(num_allies, types.shape[0])])
 
 
 def teams(battlefield: Map, key: Key) -> Int[Array, " N"]:
@@ -109,7 +113,8 @@ def reflected(num_allies: int, num_enemies: int, key: Key) -> Float[Array, "N 2"
 
 
 def in_the_middle(types: Int[Array, " N"], num_allies: int, num_enemies: int, key: Key) -> Float[Array, "N 2"]:
-    """Allies in the middle, enemies in up to four groups, each on a diagonal of its own."""
+    """Allies in the middle, enemies in up to four groups, each on a diagonal of its own, and as a whole on the map: the
+    walls would press who is beyond them onto one spot."""
     number_key, group_key, way_key, far_key = jax.random.split(key, 4)
     number = jax.random.randint(number_key, (), 1, 5)
     group = jnp.sort(jax.random.randint(group_key, (num_enemies,), 0, number))  # members fill the groups in order
@@ -120,8 +125,11 @@ def in_the_middle(types: Int[Array, " N"], num_allies: int, num_enemies: int, ke
     rank = jnp.arange(num_enemies) - jnp.searchsorted(group, group)
     separation = jnp.array(table("sc2").separation[0])[types]
     allies = jnp.full((num_allies, 2), MIDDLE) + 2 * separation[:num_allies].max() * spiral(num_allies)
-    widest = jnp.where(group[:, None] == group[None], separation[None, num_allies:], 0.0).max(1, keepdims=True)
-    return jnp.concatenate([allies, centre + 2 * widest * jnp.array(spiral(num_enemies))[rank]])
+    together = group[:, None] == group[None]
+    widest = jnp.where(together, separation[None, num_allies:], 0.0).max(1, keepdims=True)
+    offset = 2 * widest * jnp.array(spiral(num_enemies))[rank]
+    extent = jnp.where(together, jnp.abs(offset).max(1)[None], 0.0).max(1, keepdims=True) + table("sc2").inner.max()
+    return jnp.concatenate([allies, jnp.clip(centre, extent, SIZE - extent) + offset])
 
 
 def spiral(number: int) -> Float[np.ndarray, "K 2"]:

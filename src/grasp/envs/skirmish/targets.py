@@ -75,15 +75,16 @@ def closer(best: tuple[Array, Array], valid: Array, wish: Array, place: Int[Arra
 def keeps(
     rules: Rules, unit: Unit, battle: Battle, my: Unit, me: Battle, self: Int[Array, "M 1"]
 ) -> Bool[Array, "M B"]:
-    """Whether a unit stays with the target it has."""
+    """Whether a unit stays with the target it has. Who does not go after it lets it go when it is out of reach."""
     them = jax.tree.map(lambda v: at(v, me.target), battle)
     their = jax.tree.map(lambda v: at(v, me.target), unit)
     valid = (me.target >= 0) & (them.hp > 0) & can_hit(my, their)
-    if rules.drawn:
+    holds = rules.enemy == "hold"
+    if rules.drawn and not holds:
         return valid
     in_reach = distance(me.x, me.y, them.x, them.y) - my.radius - their.radius <= my.reach
     attacks_me = (them.order >= ATTACK) & (them.target == self)
-    return valid & (in_reach | attacks_me)
+    return valid & (in_reach if holds else in_reach | attacks_me)
 
 
 def heal_target(
