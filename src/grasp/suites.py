@@ -108,7 +108,7 @@ MARINES_REPLAYED = {
     "hidden": 128, "num_envs": 16, "batch": 64, "lr": 5e-4, "reward_scale": 10.0, "td_lambda": 0.9,
     "epsilon": 0.02,
 }  # fmt: skip
-BATTLES = {"num_envs": 64, "epochs": 8, "minibatches": 2, "lr": 1e-3, "critic_lr": 1e-3}
+BATTLES = {"num_envs": 32, "epochs": 8, "minibatches": 2, "lr": 1e-3, "critic_lr": 1e-3}
 FOOTBALL = {"num_envs": 16, "epochs": 15, "minibatches": 4, "lr": 1e-3, "critic_lr": 1e-3, "entropy": 0.001}
 TABLE_1 = plain("grasp-mappo", "mappo", "happo", "ma2e")
 CONTROLS = (
@@ -250,7 +250,7 @@ SUITES = {
         )
         for name, steps, seeds in (
             ("8m", 300_000, 3),
-            ("5m_vs_6m", 300_000, 5),
+            ("5m_vs_6m", 400_000, 5),
             ("terran_5_vs_5", 500_000, 3),
             ("MMM2", 300_000, 3),
         )
