@@ -17,7 +17,7 @@ from grasp.envs import skirmish
 from grasp.envs.skirmish import mechanics
 from grasp.envs.skirmish.battle import ATTACK, SCRIPT, STOP, Battle, Rules
 from grasp.envs.skirmish.maps import Map
-from grasp.envs.skirmish.units import NAMES, SC2, Unit, table
+from grasp.envs.skirmish.units import NAMES, SC2, Profile, Unit, table
 
 
 class Weapon(NamedTuple):
@@ -106,13 +106,13 @@ def rules_for(side: int, scripted: tuple[bool, bool] = (False, True)) -> Rules:
     )  # fmt: skip
 
 
-def set_up(battles: list[tuple[list[Put], list[Put]]], side: int) -> tuple[Unit, Battle]:
+def set_up(battles: list[tuple[list[Put], list[Put]]], side: int, profile: Profile = "sc2") -> tuple[Unit, Battle]:
     """(allies, enemies) of every copy as arrays [N, B]."""
     rows = [[*a, *[NOT_THERE] * (side - len(a)), *e, *[NOT_THERE] * (side - len(e))] for a, e in battles]
     units = [list(column) for column in zip(*rows, strict=True)]
     kind = np.array([[NAMES.index(put.name) for put in line] for line in units])
     enemy = (np.arange(2 * side) >= side).astype(int)[:, None]
-    unit = Unit(*(jnp.asarray(column[enemy, kind]) for column in table("sc2")))
+    unit = Unit(*(jnp.asarray(column[enemy, kind]) for column in table(profile)))
 
     def field(name: str) -> np.ndarray:
         return np.array([[getattr(put, name) for put in line] for line in units])
@@ -150,7 +150,7 @@ def play(
 ) -> Battle:
     """The battles from before the first step on, [T + 1, N, B]; `edit` meddles after each step."""
     padding = [([], [])] * (COPIES - len(battles))
-    unit, battle = set_up(battles + padding, rules.num_allies)
+    unit, battle = set_up(battles + padding, rules.num_allies, "smaclite" if rules.smaclite else "sc2")
     story = [battle]
     for t in range(steps):
         battle = edit(t, fighter(rules)(unit, battle))

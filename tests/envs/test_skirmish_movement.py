@@ -330,6 +330,15 @@ def test_nothing_impossible_happens_in_a_melee():
     a_step = np.asarray(unit.speed) * 8
     moved = np.hypot(np.diff(story.x, axis=0), np.diff(story.y, axis=0))
     assert (moved <= a_step + 1e-3).all(), "somebody was pushed faster than it walks"
+    names = [[put.name for side in sides for put in side] for sides in battles]
+    separation = np.array([[BODIES[name].separation for name in team] for team in names]).T
+    layer = np.array([[{"medivac": 1, "colossus": 2}.get(name, 0) for name in team] for team in names]).T
+    apart = np.hypot(story.x[:, :, None] - story.x[:, None], story.y[:, :, None] - story.y[:, None])
+    meet = alive[:, :, None] & alive[:, None] & (layer[:, None] == layer[None])
+    meet &= ~np.eye(2 * SIDE, dtype=bool)[..., None]
+    inside = np.where(meet, separation[:, None] + separation[None] - apart, 0.0)
+    assert inside[0].max() > 0.5, "nobody had to be pushed out of another"
+    assert inside[1:].max() <= 0.2, "somebody is inside another"
 
 
 def test_copies_do_not_know_of_each_other():

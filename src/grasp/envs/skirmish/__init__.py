@@ -19,8 +19,8 @@ from grasp.envs.skirmish.battle import ATTACK, FIRST_TARGET, MOVE, SCRIPT, STOP,
 from grasp.envs.skirmish.maps import MAPS, Map, find
 from grasp.envs.skirmish.observation import Codes
 from grasp.envs.skirmish.targets import is_acting
-from grasp.envs.skirmish.units import Profile, Unit, table
-from grasp.types import Bodies, Env, EnvSpec, Key, Observation, Step
+from grasp.envs.skirmish.units import SMACLITE, Profile, Unit, table
+from grasp.types import Bodies, Env, EnvSpec, GraspError, Key, Observation, Step
 
 VERSION = "skirmish-1"
 """Of the rules: raised by hand with every change that moves a battle; recorded with every run, so that runs of
@@ -82,6 +82,8 @@ def make(task: str, **chosen: Any) -> Env:
 
 def field_of(task: str, **chosen: Any) -> Field:
     options, battlefield = Options(**chosen), find(task)
+    if options.profile == "smaclite" and (unknown := sorted(battlefield.types - SMACLITE.keys())):
+        raise GraspError(f"profile smaclite has no {unknown[0]}, which fights on '{task}'; use profile sc2")
     rules = rules_of(battlefield, options)
     return Field(rules, battlefield, observation.codes(battlefield), options, over_copies(rules))
 
