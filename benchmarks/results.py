@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from grasp import comparison, plots, records, stats
-from grasp.comparison import Comparison, Row, Summary, in_brackets, in_figures, pair
-from grasp.records import RunData, short
+from grasp.comparison import Comparison, Row, Summary, pair
+from grasp.records import RunData, in_brackets, in_figures, short
 from grasp.verdict import sure, verdicts
 
 ROOT = Path(__file__).parent.parent

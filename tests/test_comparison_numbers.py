@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from comparison_runs import finished, has, ramp, text, write_run, write_seed
 
-from grasp import cli, stats, tables
+from grasp import cli, exports, stats, tables
 from grasp import config as configs
 from grasp.comparison import OVERALL, compare
 from grasp.records import load_runs
@@ -161,13 +161,13 @@ def test_csv_has_a_line_for_each_score_and_quotes_its_cells(tmp_path):
     a = write_run(tmp_path / "a", finished([0.5, 0.75]), config={"lr": 1, "hidden": 2})
     b = write_run(tmp_path / "b", finished([0.5, 0.5]), config={"lr": 2, "hidden": 3})
     result = compared(a, b)
-    lines = list(csv.DictReader(io.StringIO(tables.rows(result))))
+    lines = list(csv.DictReader(io.StringIO(exports.rows(result))))
     assert [line["score"] for line in lines] == ["absolute", "last 10 %"] * 2
     assert lines[0]["algorithm"] == "mappo (lr=1, hidden=2)"
     assert (lines[0]["iqm"], lines[0]["compared"], lines[1]["compared"]) == ("0.625", "true", "false")
     assert (lines[2]["low"], lines[2]["iqm"]) == ("", "0.5")  # seeds that agree have no interval
     assert {len(line) for line in lines} == {18}
-    points = list(csv.DictReader(io.StringIO(tables.points(result, load_runs([a, b])))))
+    points = list(csv.DictReader(io.StringIO(exports.points(result, load_runs([a, b])))))
     assert {line["algorithm"] for line in points} == {"mappo (lr=1, hidden=2)", "mappo (lr=2, hidden=3)"}
     assert {line["value"] for line in points if line["env_steps"] == "400"} == {"0.5", "0.75"}
 
@@ -180,7 +180,7 @@ def test_marl_eval_export_follows_its_schema(tmp_path):
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     lines[0] |= {"returns": [2.0, None], "wins": [1, 0]}
     metrics.write_text("\n".join(map(json.dumps, lines)))
-    found = json.loads(tables.marl_eval(load_runs([a, b, c])))
+    found = json.loads(exports.marl_eval(load_runs([a, b, c])))
     assert set(found) == {"skirmish", "my.module:game"}
     assert set(found["skirmish"]) == {"mmm2"}
     assert set(found["skirmish"]["mmm2"]) == {"mappo (lr=1 hidden=2)", "mappo (lr=2 hidden=3)"}

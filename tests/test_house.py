@@ -38,7 +38,7 @@ LAYERS = [
     {"programs", "inspection", "protocol", "condensing", "status"},
     {"training"},
     {"launch", "comparison", "plots", "report", "tensorboard", "doctor"},
-    {"verdict", "catalogue"},
+    {"verdict", "catalogue", "exports"},
     {"tables"},
     {"html", "dash"},
     {"api", "bench"},

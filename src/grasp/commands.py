@@ -81,12 +81,12 @@ def run_watch(options: argparse.Namespace) -> None:
 def run_compare(options: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from grasp import api, comparison, records, tables
+    from grasp import api, comparison, exports, records, tables
 
     if options.marl_eval:
         found = records.load_runs(options.runs)
         comparison.compare(found, options.force)  # refuses to mix what measures different things
-        text = tables.marl_eval(found)
+        text = exports.marl_eval(found)
         if options.out:
             (tables.folder(Path(options.out)) / "marl-eval.json").write_text(text, encoding="utf-8")
         else:
@@ -96,7 +96,7 @@ def run_compare(options: argparse.Namespace) -> None:
         options.runs, out=options.out, latex=options.latex, force=options.force, threshold=options.threshold
     )
     if options.latex or options.csv:
-        print(tables.latex(result) if options.latex else tables.rows(result), end="")
+        print(tables.latex(result) if options.latex else exports.rows(result), end="")
     else:
         Console().print(tables.render(result))
 

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from grasp import protocol, stats
-from grasp.records import ABSOLUTE, LAST, METRICS, RunData, metric_of
+from grasp.records import ABSOLUTE, LAST, METRICS, RunData, in_figures, metric_of
 from grasp.stats import Estimate, Interval, Paired
 from grasp.types import GraspError
 
@@ -168,8 +168,8 @@ def compare(
         best = max((_summary(run, metric, final).iqm for run in group), key=lambda x: -math.inf if math.isnan(x) else x)
         timed = SHARE * scale.of([best])[0] if threshold is None else threshold
         timed = timed if timed > 0 else math.nan  # who never got above the scale's zero has reached nothing
-        aim = scale.low + timed * (scale.high - scale.low)
-        summary = [_row(run, metric, final, aim, (claims or {}).get((env, run.label), "")) for run in group]
+        aim, known = scale.low + timed * (scale.high - scale.low), claims or {}
+        summary = [_row(run, metric, final, aim, known.get((env, run.label), "")) for run in group]
         found = [*differing, *protocol.distrust(group, metric)]
         found += ["no score lies above the scale's zero, so nothing is normalised"] * math.isnan(scale.high)
         rows, scales = rows + summary, [*scales, scale]
@@ -185,16 +185,6 @@ def compare(
         mixed=tuple(mixed),
         warnings=(*warnings, *notes),
     )
-
-
-def in_figures(x: float, metric: str) -> str:
-    """A score as every table prints it."""
-    return f"{x:.3f}" if metric == "win rate" else f"{x:,.2f}"
-
-
-def in_brackets(interval: tuple[float, float] | None, metric: str) -> str:
-    """An interval as every table prints it."""
-    return "n/a" if interval is None else f"[{in_figures(interval[0], metric)}, {in_figures(interval[1], metric)}]"
 
 
 def _summary(run: RunData, metric: str, final: str) -> Summary:

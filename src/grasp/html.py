@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from grasp import plots, tables
-from grasp.comparison import OVERALL, Comparison, Improvement, Row, Summary, in_brackets, in_figures
-from grasp.records import ABSOLUTE, LAST, RunData, flat
+from grasp import exports, plots, tables
+from grasp.comparison import OVERALL, Comparison, Improvement, Row, Summary
+from grasp.records import ABSOLUTE, LAST, RunData, flat, in_brackets, in_figures
 from grasp.verdict import sure, verdicts
 from grasp.version import __version__
 
@@ -54,7 +54,7 @@ def write(comparison: Comparison, runs: Sequence[RunData], out: Path) -> Path:
 
 def page(comparison: Comparison, runs: Sequence[RunData]) -> str:
     """The whole file."""
-    text = json.dumps(tables.finite(content(comparison, runs)), allow_nan=False, separators=(",", ":"))
+    text = json.dumps(exports.finite(content(comparison, runs)), allow_nan=False, separators=(",", ":"))
     room = resources.files("grasp")
     script = _inlined((room / "dash" / "charts.js").read_text(encoding="utf-8"), "lineChart, short")
     script += (room / "report.js").read_text(encoding="utf-8")

@@ -120,6 +120,16 @@ def short(steps: float | int) -> str:
     return f"{steps / size:g}{unit}"
 
 
+def in_figures(x: float, metric: str) -> str:
+    """A score as every table prints it."""
+    return f"{x:.3f}" if metric == "win rate" else f"{x:,.2f}"
+
+
+def in_brackets(interval: tuple[float, float] | None, metric: str) -> str:
+    """An interval as every table prints it."""
+    return "n/a" if interval is None else f"[{in_figures(interval[0], metric)}, {in_figures(interval[1], metric)}]"
+
+
 def span(values: set[Any]) -> str:
     known = sorted(v for v in values if v is not None)
     return "" if not known else f"{known[0]:,}" if known[0] == known[-1] else f"{known[0]:,}–{known[-1]:,}"

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grasp import api, runs
-from grasp.comparison import Comparison, in_brackets, in_figures
+from grasp.comparison import Comparison
 from grasp.config import Config, configure, did_you_mean
 from grasp.envs import base as envs
 from grasp.hyper import ALGORITHMS, Qmix
@@ -21,6 +21,7 @@ from grasp.launch.local import resolved
 from grasp.launch.machines import place_of
 from grasp.launch.places import crew_on
 from grasp.launch.tasks import Plan, tasks_of
+from grasp.records import in_brackets, in_figures
 from grasp.status import Row, Status
 from grasp.suites import BUDGETS, COUNTERPARTS, SUITES, Budget, Entry, Suite
 from grasp.types import GraspError

@@ -158,28 +158,21 @@ def difference(
 def exchange_p(a: Scores | Sequence[Scores], b: Scores | Sequence[Scores], seed: int = 0) -> float:
     """How often scores dealt at random to the two sides would differ in mean at least as much (permutation test).
 
-    Of several tasks, scores are dealt anew within each, and the mean of the tasks' differences counts. Exact on one
-    task while there are at most `EXACT` ways to deal its scores, so honest with few seeds: three against three can
-    never get below 2 / 20. NaN if a score is.
+    Of several tasks, scores are dealt within each, and the mean of the differences counts. Exact on one task with at
+    most `EXACT` ways to deal, so honest with few seeds: three against three never get below 2 / 20. NaN if a score is.
     """
     sides = list(zip(_strata(a), _strata(b), strict=True))
     if any(np.isnan(scores).any() for side in sides for scores in side):
         return float("nan")
-    rng, observed, noise, dealt, exact = np.random.default_rng(seed), 0.0, 0.0, np.zeros(()), False
+    exact = len(sides) == 1 and math.comb(sum(map(len, sides[0])), len(sides[0][0])) <= EXACT
+    rng, gap, dealt, noise = np.random.default_rng(seed), 0.0, np.zeros(()), 0.0
     for first, second in sides:
-        n, m = len(first), len(second)
-        centred = np.concatenate([first, second]) - np.concatenate([first, second]).mean()
-        exact = len(sides) == 1 and math.comb(n + m, n) <= EXACT
-        every = (
-            np.array(list(itertools.combinations(range(n + m), n)))
-            if exact
-            else rng.random((EXACT, n + m)).argsort(axis=1)[:, :n]
-        )
-        # the means differ by the sum of one side's centred scores times this
-        each = 1 / n + 1 / m
-        observed, dealt = observed + each * centred[:n].sum(), dealt + each * centred[every].sum(axis=1)
-        noise += each * np.abs(centred).sum()
-    as_far = np.abs(dealt) >= abs(observed) * (1 - 1e-12) - 1e-12 * noise
+        n, pool = len(first), np.concatenate([first, second])
+        every = itertools.combinations(range(len(pool)), n)
+        ways = np.array(list(every)) if exact else rng.random((EXACT, len(pool))).argsort(axis=1)[:, :n]
+        centred = (pool - pool.mean()) * (1 / n + 1 / len(second))  # those of one side add up to the gap of the means
+        gap, dealt, noise = gap + centred[:n].sum(), dealt + centred[ways].sum(axis=1), noise + np.abs(centred).sum()
+    as_far = np.abs(dealt) >= abs(gap) * (1 - 1e-12) - 1e-12 * noise
     return float(as_far.mean()) if exact else float((1 + as_far.sum()) / (1 + EXACT))
 
 

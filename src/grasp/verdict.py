@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from grasp.comparison import OVERALL, Comparison, Improvement, Row, in_brackets, in_figures, pair
+from grasp.comparison import OVERALL, Comparison, Improvement, Row, pair
+from grasp.records import in_brackets, in_figures
 from grasp.stats import Estimate
 
 Sure = Literal["clear", "likely", "open"]
