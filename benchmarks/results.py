@@ -91,7 +91,8 @@ def section(task: Path, runs: list[RunData], result: Comparison) -> str:
     heading, _, words = (task / "words.md").read_text().partition("\n")
     found = verdicts(result)[-1]
     rows = sorted(result.rows, key=lambda row: -row.last.iqm)
-    table = table_of(HEADER, [cells(row) for row in rows])
+    returns = {run.label: returned(run) for run in runs} if rows[0].metric == "win rate" else {}
+    table = table_of((*HEADER, *["return, absolute metric"] * bool(returns)), [cells(row, returns) for row in rows])
     picture = f"![learning curves](../results/{task.name}/curves.png)"
     made = "\n".join(f"- {run.label} at {run.versions.get('commit', 'unknown')}: `{run.command}`" for run in runs)
     how = f"*{rows[0].metric}, {rows[0].env_version}*"
@@ -106,9 +107,19 @@ def protocols(rows: list[Row]) -> list[str]:
     return [how if len(found) == 1 else f"{', '.join(of)}: {how}" for how, of in found.items()]
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def cells(row: Row, returns: dict[str, str]) -> tuple[str, ...]:
     steps = "–".join(short(n) for n in dict.fromkeys(row.env_steps))
-    return (row.label, str(len(row.last.seeds)), steps, score(row, row.absolute), score(row, row.last))
+    scores = score(row, row.absolute), score(row, row.last)
+    return (row.label, str(len(row.last.seeds)), steps, *scores, *([returns[row.label]] if returns else []))
+
+
+def returned(run: RunData) -> str:
+    """The returns of the best checkpoints, where win rates are what is compared."""
+    scores = np.array([seed.absolute.return_mean for seed in run.seeds if seed.absolute])
+    if np.isnan(scores).any():  # recovered runs have wins alone
+        return "–"
+    iqm, interval = float(stats.iqm(scores)), stats.bootstrap(scores, stats.iqm)
+    return f"{in_figures(iqm, 'return')} {in_brackets(interval, 'return')}"
 
 
 def score(row: Row, summary: Summary | None) -> str:
