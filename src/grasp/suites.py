@@ -264,7 +264,7 @@ SUITES = {
     "results-controls": Suite(
         "what part of GRASP's effect is the consensus, on Skirmish's 5m_vs_6m",
         ("skirmish/5m_vs_6m",),
-        tuned(*CONTROLS, steps=300_000, decays=True, **BATTLES),
+        tuned(*CONTROLS, steps=400_000, decays=True, **BATTLES),
         preset="default",
     ),
 }
