@@ -22,7 +22,8 @@ FEW = 3
 """Pairs of algorithms that are printed one by one."""
 HEADER = ("algorithm", "seeds", "IQM", "95 % interval", "mean", "median", "steps")
 OVER_ALL = ("algorithm", "IQM", "95 % interval", "mean", "median", "optimality gap")
-CLAIMED = (*HEADER, "the paper's mean")
+CLAIMED = ("algorithm", "the paper's mean", "mean", *HEADER[1:4], *HEADER[5:])
+"""Both means side by side, and first: a report shows half a page of a wide table."""
 NAMES = {
     ABSOLUTE: "absolute metric (best checkpoint, evaluated again)",
     LAST: "final score (mean of the last tenth of evaluations)",
@@ -48,12 +49,13 @@ def cells(row: Row, summary: Summary, header: tuple[str, ...] = HEADER) -> tuple
     """One of a run's two scores, in the columns of `header`; beside a paper's mean, ours has its deviation."""
     iqm, mean, median = (in_figures(x, row.metric) for x in (summary.iqm, summary.mean, summary.median))
     steps = "–".join(short(n) for n in dict.fromkeys(row.env_steps))
-    claim = ()
-    if header == CLAIMED:
-        claim = (row.claim or "–",)
-        mean += f" ± {in_figures(stdev(summary.scores), row.metric)}" if len(summary.scores) > 1 else ""
     interval = in_brackets(summary.interval, row.metric)
-    return row.label, str(len(summary.seeds)), iqm, interval, mean, median, steps, *claim
+    plain = row.label, str(len(summary.seeds)), iqm, interval, mean, median, steps
+    found: dict[str, str] = dict(zip(HEADER, plain, strict=True))
+    if header == CLAIMED:
+        found["the paper's mean"] = row.claim or "–"
+        found["mean"] += f" ± {in_figures(stdev(summary.scores), row.metric)}" if len(summary.scores) > 1 else ""
+    return tuple(found[name] for name in header)
 
 
 def _chances(pairs: list[Improvement]) -> list[str]:
@@ -174,7 +176,7 @@ def markdown(comparison: Comparison) -> str:
 _TEX = str.maketrans(
     {c: f"\\{c}" for c in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {"×": r"$\times$", "–": "--", "−": "$-$", ">": "$>$", "<": "$<$", "·": r"$\cdot$"}
+    | {"×": r"$\times$", "±": r"$\pm$", "–": "--", "−": "$-$", ">": "$>$", "<": "$<$", "·": r"$\cdot$"}
 )
 
 
