@@ -72,6 +72,27 @@ def beside(runs: list[RunData], result: Comparison) -> list[tuple[str, ...]]:
     ]
 
 
+def together(runs: list[RunData]) -> str:
+    """How much higher MAPPO's mean over the whole run is with GRASP on all tasks of a family with several, dealt within
+    each: what no task's seeds can settle may be settled by all of them."""
+    of = {(run.env, run.label): over_the_run(run, "win rate").scores for run in runs if run.has_wins}
+    envs = [env for env, label in of if label == "mappo" and (env, "grasp-mappo") in of]
+    lines = []
+    for family in dict.fromkeys(env.partition("/")[0] for env in envs):
+        tasks = [env for env in dict.fromkeys(envs) if env.startswith(f"{family}/")]
+        if len(tasks) < 2:
+            continue
+        grasp, plain = ([of[env, label] for env in tasks] for label in ("grasp-mappo", "mappo"))
+        gap = np.mean([np.mean(a) - np.mean(b) for a, b in zip(grasp, plain, strict=True)])
+        deals = 100 * stats.exchange_p(grasp, plain)
+        lines.append(
+            f"Over the {len(tasks)} tasks of {family} together, MAPPO's mean over the whole run is {abs(gap):.3f} "
+            f"{'higher' if gap > 0 else 'lower'} with GRASP; scores dealt at random within each task part the two as far "
+            f"in {deals:.2f} % of deals."
+        )
+    return "\n".join(lines)
+
+
 def over_the_run(run: RunData, metric: str) -> Summary:
     """The mean of all evaluations after the first, which is of no training."""
     scores = np.array([seed.curve(metric)[1, 1:].mean() for seed in run.seeds])
@@ -140,6 +161,7 @@ def page() -> str:
     results = {task: comparison.compare(found) for task, found in runs.items()}
     summary = table_of(BESIDE, [line for task, found in runs.items() for line in beside(found, results[task])])
     sections = [section(task, found, results[task]) for task, found in runs.items()]
+    summary += "\n\n" + together([run for found in runs.values() for run in found])
     words = (RESULTS / "words.md").read_text().strip().replace("TABLE", summary)
     return "\n\n".join([begin, words, *sections]) + "\n"
 
