@@ -87,8 +87,8 @@ def together(runs: list[RunData]) -> str:
         deals = 100 * stats.exchange_p(grasp, plain)
         lines.append(
             f"Over the {len(tasks)} tasks of {family} together, MAPPO's mean over the whole run is {abs(gap):.3f} "
-            f"{'higher' if gap > 0 else 'lower'} with GRASP; scores dealt at random within each task part the two as far "
-            f"in {deals:.2f} % of deals."
+            f"{'higher' if gap > 0 else 'lower'} with GRASP; scores dealt at random within each task part the two as "
+            f"far in {deals:.2f} % of deals."
         )
     return "\n".join(lines)
 
