@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from grasp import comparison, plots, records, stats
+from grasp import comparison, plots, records, stats, tables
 from grasp.comparison import Comparison, Row, Summary, pair
 from grasp.records import RunData, in_brackets, in_figures, short
 from grasp.verdict import sure, verdicts
@@ -117,15 +117,11 @@ def section(task: Path, runs: list[RunData], result: Comparison) -> str:
     picture = f"![learning curves](../results/{task.name}/curves.png)"
     made = "\n".join(f"- {run.label} at {run.versions.get('commit', 'unknown')}: `{run.command}`" for run in runs)
     how = f"*{rows[0].metric}, {rows[0].env_version}*"
-    told = "\n".join(f"- {text}" for text in (*protocols(rows), *(w.partition(": ")[2] for w in result.warnings)))
+    told = "\n".join(
+        f"- {text}" for text in (*tables.protocols(rows), *(w.partition(": ")[2] for w in result.warnings))
+    )
     parts = (heading, f"**{found.title}.** {found.detail}", table, how, picture, words.strip(), folded(told, made))
     return "\n\n".join(parts)
-
-
-def protocols(rows: list[Row]) -> list[str]:
-    """How the scores were measured; whose, where that is not the same for all."""
-    found = {row.protocol: [other.label for other in rows if other.protocol == row.protocol] for row in rows}
-    return [how if len(found) == 1 else f"{', '.join(of)}: {how}" for how, of in found.items()]
 
 
 def cells(row: Row, returns: dict[str, str]) -> tuple[str, ...]:

@@ -101,13 +101,12 @@ def _env(comparison: Comparison, group: list[RunData]) -> dict[str, Any]:
     rows = sorted((row for row in comparison.rows if row.env == env), key=lambda row: (math.isnan(row.iqm), -row.iqm))
     group = [run for row in rows for run in group if run.label == row.label]
     first = rows[0]
-    protocols = {p: [row.label for row in rows if row.protocol == p] for p in dict.fromkeys(r.protocol for r in rows)}
     scale = next(scale for scale in comparison.scales if scale.env == env)
     return {
         "env": env,
         "metric": first.metric,
         "version": " / ".join(dict.fromkeys(row.env_version for row in rows)),
-        "protocols": [p if len(protocols) == 1 else f"{', '.join(of)}: {p}" for p, of in protocols.items()],
+        "protocols": tables.protocols(rows),
         "caption": plots.caption(group, training=False)[0],
         "statistic": plots.statistic_of(group),
         "curves": [_series(run.label, [seed.curve(first.metric) for seed in run.seeds]) for run in group],

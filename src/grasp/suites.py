@@ -205,7 +205,7 @@ SUITES = {
             *tuned("mappo", "grasp-mappo", steps=1_000_000, lr=1e-3, critic_lr=1e-3),
             *tuned("happo", "grasp-happo", steps=1_000_000, seeds=3, lr=1e-3, critic_lr=1e-3),
             *tuned("qmix", "vdn", "grasp-qmix", steps=200_000, seeds=3, lr=5e-4, interval=1),
-            *tuned("ma2e", steps=100_000, seeds=3, lr=5e-4, interval=1),
+            *tuned("ma2e", steps=200_000, seeds=3, lr=5e-4, interval=1),
         ),
         preset="default",
     ),

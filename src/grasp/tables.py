@@ -105,11 +105,16 @@ def speed_words(row: Row) -> str:
     return f"Median env steps until three evaluations in a row average {line}; never is later than any other"
 
 
+def protocols(rows: Sequence[Row]) -> list[str]:
+    """How the scores were measured; whose, where that is not the same for all."""
+    found = {row.protocol: [other.label for other in rows if other.protocol == row.protocol] for row in rows}
+    return [how if len(found) == 1 else f"{', '.join(of)}: {how}" for how, of in found.items()]
+
+
 def _env_sections(env: str, comparison: Comparison) -> list[Section]:
     """The score that is compared, with the notes, then the other one."""
     rows = [row for row in comparison.rows if row.env == env]
-    protocols = {p: [row.label for row in rows if row.protocol == p] for p in dict.fromkeys(r.protocol for r in rows)}
-    notes = [f"{p}." if len(protocols) == 1 else f"{', '.join(labels)}: {p}." for p, labels in protocols.items()]
+    notes = [f"{how}." for how in protocols(rows)]
     pairs = [pair for pair in comparison.improvements if pair.env == env]
     notes += [*_chances(pairs), *_paired(pairs, rows[0].metric)]
     notes.append(f"{speed_words(rows[0])}: {'; '.join(f'{row.label} {speed(row)}' for row in rows)}.")
