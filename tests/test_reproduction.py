@@ -214,3 +214,11 @@ def test_a_directory_with_anything_else_in_it_is_left_alone(tmp_path):
     ).config
     with pytest.raises(GraspError, match="exists already"):
         runs.create(tmp_path, config, envs.make("matrix/climbing").spec)
+
+
+def test_a_claim_tells_of_which_game_it_is_where_ours_stands_in():
+    played = {"skirmish/MMM2": "smac/MMM2", "smac/5m_vs_6m": "smac/5m_vs_6m"}
+    found = reproduction.claimed(SUITES["table1-smac"], played)
+    assert found["skirmish/MMM2", "mappo"] == "0.717 ± 0.218 (smac/MMM2)"
+    assert found["smac/5m_vs_6m", "mappo"] == "0.815 ± 0.075"
+    assert ("smac/MMM2", "mappo") not in found
