@@ -6,6 +6,7 @@ come from the runs.
 """
 
 import argparse
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from grasp.verdict import sure, verdicts
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "results.md"
-HEADER = ("algorithm", "seeds", "steps", "absolute metric", "last tenth of evaluations")
+HEADER = ("algorithm", "seeds", "steps", "absolute metric", "last tenth of evaluations", "all evaluations")
 BESIDE = (
     "task",
     "algorithm",
@@ -30,6 +31,18 @@ BESIDE = (
     "with GRASP",
     "the difference",
 )
+LOGGED = {
+    "approx_kl": "KL of an update",
+    "u_ratio": "length of u over the gradients'",
+    "cosine_to_mean": "cosine of u and their mean",
+    "weight_entropy": "entropy of its weights",
+}
+"""What an iteration logs that tells the variants of GRASP apart (ALGORITHMS E7)."""
+CONTROL = ("variant", "all evaluations, mean", "minus mappo's", "minus grasp-mappo's", *LOGGED.values(), "no consensus")
+NONE = 1e-3
+"""A u* shorter than this share of the gradients is none (E7)."""
+DRAWN = ("step-size", "placebo")
+"""Of the variants, those in the picture: as long a step, along the own gradient and along chance."""
 WORDS = {
     ("clear", True): "GRASP is higher",
     ("clear", False): "GRASP is lower",
@@ -73,24 +86,60 @@ def beside(runs: list[RunData], result: Comparison) -> list[tuple[str, ...]]:
 
 
 def together(runs: list[RunData]) -> str:
-    """How much higher MAPPO's mean over the whole run is with GRASP on all tasks of a family with several, dealt within
-    each: what no task's seeds can settle may be settled by all of them."""
+    """How far MAPPO's mean over the whole run is from GRASP's, and both from a longer step's, on all tasks of a family
+    with several, dealt within each: what no task's seeds can settle may be settled by all of them."""
     of = {(run.env, run.label): over_the_run(run, "win rate").scores for run in runs if run.has_wins}
-    envs = [env for env, label in of if label == "mappo" and (env, "grasp-mappo") in of]
     lines = []
-    for family in dict.fromkeys(env.partition("/")[0] for env in envs):
-        tasks = [env for env in dict.fromkeys(envs) if env.startswith(f"{family}/")]
-        if len(tasks) < 2:
-            continue
-        grasp, plain = ([of[env, label] for env in tasks] for label in ("grasp-mappo", "mappo"))
-        gap = np.mean([np.mean(a) - np.mean(b) for a, b in zip(grasp, plain, strict=True)])
-        deals = 100 * stats.exchange_p(grasp, plain)
-        lines.append(
-            f"Over the {len(tasks)} tasks of {family} together, MAPPO's mean over the whole run is {abs(gap):.3f} "
-            f"{'higher' if gap > 0 else 'lower'} with GRASP; scores dealt at random within each task part the two as "
-            f"far in {deals:.2f} % of deals."
-        )
+    for first, second in (("grasp-mappo", "mappo"), ("step-size", "mappo"), ("grasp-mappo", "step-size")):
+        envs = [env for env, label in of if label == second and (env, first) in of]
+        for family in dict.fromkeys(env.partition("/")[0] for env in envs):
+            tasks = [env for env in envs if env.startswith(f"{family}/")]
+            if len(tasks) < 2:
+                continue
+            a, b = ([of[env, label] for env in tasks] for label in (first, second))
+            gap, deals = np.mean([np.mean(x) - np.mean(y) for x, y in zip(a, b, strict=True)]), stats.exchange_p(a, b)
+            lines.append(
+                f"- over the {len(tasks)} tasks of {family} together, the mean over the whole run of {first} is "
+                f"{abs(gap):.3f} {'higher' if gap > 0 else 'lower'} than that of {second}; scores dealt at random "
+                f"within each task part the two as far in {100 * deals:.2f} % of deals"
+            )
     return "\n".join(lines)
+
+
+def variants(runs: list[RunData], metric: str) -> str:
+    """GRASP-MAPPO and what was changed in it, beside MAPPO: all evaluations, and what the updates were like."""
+    if not any(run.label in DRAWN for run in runs):
+        return ""
+    scores = {run.label: np.array(over_the_run(run, metric).scores) for run in runs if run.algo.endswith("mappo")}
+    lines = [
+        (
+            run.label,
+            in_figures(float(scores[run.label].mean()), metric),
+            *(apart(scores[run.label], scores[other], run.label == other) for other in ("mappo", "grasp-mappo")),
+            *logged(run),
+        )
+        for run in sorted(runs, key=lambda run: -scores.get(run.label, np.zeros(1)).mean())
+        if run.label in scores
+    ]
+    note = (
+        "*Means over seeds; beside a difference, how often scores dealt at random to both sides differ as much "
+        "(of ten such numbers one is below 10 % by chance). KL and the rest: means over all iterations kept. No "
+        "consensus: share of iterations whose u is shorter than a thousandth of the gradients.*"
+    )
+    return f"{table_of(CONTROL, lines)}\n\n{note}"
+
+
+def apart(a: np.ndarray, b: np.ndarray, same: bool) -> str:
+    return "–" if same else f"{a.mean() - b.mean():+.3f} ({100 * stats.exchange_p(a, b):.0f} %)"
+
+
+def logged(run: RunData) -> list[str]:
+    """Means of what the iterations of a run logged, over those that are kept."""
+    files = run.path.glob("seed-*/metrics.jsonl")
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    of = {name: [line[name] for line in lines if line.get(name) is not None] for name in LOGGED}
+    cells = [f"{np.mean(values):.3g}" if values else "–" for values in of.values()]
+    return [*cells, f"{np.mean(np.array(of['u_ratio']) < NONE):.0%}" if of["u_ratio"] else "–"]
 
 
 def over_the_run(run: RunData, metric: str) -> Summary:
@@ -113,20 +162,23 @@ def section(task: Path, runs: list[RunData], result: Comparison) -> str:
     found = verdicts(result)[-1]
     rows = sorted(result.rows, key=lambda row: -row.last.iqm)
     returns = {run.label: returned(run) for run in runs} if rows[0].metric == "win rate" else {}
-    table = table_of((*HEADER, *["return, absolute metric"] * bool(returns)), [cells(row, returns) for row in rows])
+    whole = {run.label: over_the_run(run, rows[0].metric) for run in runs}
+    lines = [cells(row, whole[row.label], returns) for row in rows]
+    table = table_of((*HEADER, *["return, absolute metric"] * bool(returns)), lines)
     picture = f"![learning curves](../results/{task.name}/curves.png)"
     made = "\n".join(f"- {run.label} at {run.versions.get('commit', 'unknown')}: `{run.command}`" for run in runs)
     how = f"*{rows[0].metric}, {rows[0].env_version}*"
     told = "\n".join(
         f"- {text}" for text in (*tables.protocols(rows), *(w.partition(": ")[2] for w in result.warnings))
     )
-    parts = (heading, f"**{found.title}.** {found.detail}", table, how, picture, words.strip(), folded(told, made))
-    return "\n\n".join(parts)
+    changed = variants(runs, rows[0].metric)
+    parts = (heading, f"**{found.title}.** {found.detail}", table, how, picture, words.strip(), changed)
+    return "\n\n".join([part for part in parts if part] + [folded(told, made)])
 
 
-def cells(row: Row, returns: dict[str, str]) -> tuple[str, ...]:
+def cells(row: Row, whole: Summary, returns: dict[str, str]) -> tuple[str, ...]:
     steps = "–".join(short(n) for n in dict.fromkeys(row.env_steps))
-    scores = score(row, row.absolute), score(row, row.last)
+    scores = score(row, row.absolute), score(row, row.last), score(row, whole)
     return (row.label, str(len(row.last.seeds)), steps, *scores, *([returns[row.label]] if returns else []))
 
 
@@ -166,7 +218,7 @@ def main() -> None:
     argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0]).parse_args()
     PAGE.write_text(page())
     for task in tasks():
-        plots.curves(read(task), task / "curves.png")
+        plots.curves([run for run in read(task) if run.label in (run.algo, *DRAWN)], task / "curves.png")
     print(f"{PAGE.relative_to(ROOT)}: {len(tasks())} tasks")
 
 

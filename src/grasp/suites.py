@@ -111,6 +111,7 @@ MARINES_REPLAYED = {
 BATTLES = {"num_envs": 32, "epochs": 8, "minibatches": 2, "lr": 1e-3, "critic_lr": 1e-3}
 FOOTBALL = {"num_envs": 16, "epochs": 15, "minibatches": 4, "lr": 1e-3, "critic_lr": 1e-3, "entropy": 0.001}
 TABLE_1 = plain("grasp-mappo", "mappo", "happo", "ma2e")
+STEP_SIZE = grasp("step-size", control="step_size")
 CONTROLS = (
     Entry("mappo-shared", "mappo", MappingProxyType({"sharing": "shared"})),
     Entry("mappo", "mappo"),
@@ -118,12 +119,12 @@ CONTROLS = (
     grasp("mean", operator="mean"),
     grasp("placebo", control="placebo"),
     grasp("permuted", control="permuted"),
-    grasp("step-size", control="step_size"),
+    STEP_SIZE,
     grasp("once", refresh="first"),
     grasp("every-minibatch", refresh="minibatch"),
     grasp("backbone", scope="backbone"),
     grasp("heads-and-backbone", scope="both"),
-    grasp("grasp-shared", sharing="shared"),
+    grasp("grasp-mappo-shared", sharing="shared"),
     grasp("listing-1", sharing="shared", gram="inputs"),
     grasp("crossfit", gram="crossfit"),
     grasp("representation", gram="representation"),
@@ -235,36 +236,31 @@ SUITES = {
         "all algorithms on Skirmish's 3m",
         ("skirmish/3m",),
         (
-            *tuned(*ON_POLICY, steps=200_000, decays=True, **BATTLES),
+            *tuned(*ON_POLICY, STEP_SIZE, steps=200_000, decays=True, **BATTLES),
             *tuned("qmix", "vdn", "grasp-qmix", steps=100_000),
             *tuned("ma2e", steps=50_000),
         ),
         preset="default",
     ),
+    "results-skirmish_5m_vs_6m": Suite(
+        "what part of GRASP's effect is the consensus, on Skirmish's 5m_vs_6m",
+        ("skirmish/5m_vs_6m",),
+        tuned(*CONTROLS, steps=400_000, decays=True, **BATTLES),
+        preset="default",
+    ),
     **{
         f"results-skirmish_{name}": Suite(
-            f"MAPPO and GRASP-MAPPO on Skirmish's {name}",
+            f"MAPPO, GRASP-MAPPO and a longer step on Skirmish's {name}",
             (f"skirmish/{name}",),
-            tuned("mappo", "grasp-mappo", steps=steps, seeds=seeds, decays=True, **BATTLES),
+            tuned("mappo", "grasp-mappo", STEP_SIZE, steps=steps, seeds=3, decays=True, **BATTLES),
             preset="default",
         )
-        for name, steps, seeds in (
-            ("8m", 300_000, 3),
-            ("5m_vs_6m", 400_000, 5),
-            ("terran_5_vs_5", 1_500_000, 3),
-            ("MMM2", 300_000, 3),
-        )
+        for name, steps in (("8m", 300_000), ("terran_5_vs_5", 1_500_000), ("MMM2", 300_000))
     },
     "results-football": Suite(
         "MAPPO and GRASP-MAPPO on football's 3_vs_1_with_keeper",
         ("grf/academy_3_vs_1_with_keeper",),
         tuned("mappo", "grasp-mappo", steps=300_000, seeds=3, eval_interval=30_000, **FOOTBALL),
-        preset="default",
-    ),
-    "results-controls": Suite(
-        "what part of GRASP's effect is the consensus, on Skirmish's 5m_vs_6m",
-        ("skirmish/5m_vs_6m",),
-        tuned(*CONTROLS, steps=400_000, decays=True, **BATTLES),
         preset="default",
     ),
 }
