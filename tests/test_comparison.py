@@ -99,6 +99,14 @@ def test_unequal_steps_and_seeds_between_runs_are_flagged(tmp_path):
     assert has(warnings, "seeds differ", "mappo: 0 1 2", "qmix: 0 2")
 
 
+def test_runs_of_other_code_are_told(two):
+    for name, commit in (("a", "abc"), ("b", "abc-dirty")):
+        file = two[0].parent / name / "versions.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"commit": commit}))
+    warnings = compare(two).warnings
+    assert has(warnings, "commits of grasp differ", ": abc;", ": abc-dirty)")
+
+
 def test_seed_without_evaluation_is_left_out_and_named(tmp_path):
     run = write_run(tmp_path / "a", finished([0.5, 0.6]))
     (run / "seed-2").mkdir()
@@ -241,6 +249,7 @@ def test_errors_are_one_sentence_with_the_nearest_right_thing(two, tmp_path):
     assert f"did you mean {run} {tmp_path / 'b'}?" in message(tmp_path)
     assert f"did you mean {run}?" in message(run / "seed-0" / "metrics.jsonl")
     assert f"did you mean '{run / 'seed-1'}'?" in message(run / "seed-11")
+    assert message(run, run / "seed-1").endswith(f"is a seed of '{run}', which is named too; name one of them")
     empty = write_run(tmp_path / "new", {0: []})
     assert "no evaluation yet (0 of 400 env steps done)" in message(empty)
     (empty / "config.json").write_text("{")

@@ -136,10 +136,14 @@ def span(values: set[Any]) -> str:
 
 
 def load_runs(paths: Sequence[str | Path]) -> list[RunData]:
-    """Read every DIR or DIR/seed-S; a path named twice counts once. GraspError where there is nothing to read."""
+    """Read every DIR or DIR/seed-S; a path named twice counts once. GraspError where there is nothing to read, or where
+    a seed would count twice."""
     if not paths:
         raise GraspError("nothing to compare; name at least one run directory, as in 'grasp compare runs/mappo'")
     unique = {Path(path).resolve(): Path(path) for path in paths}
+    for whole, path in unique.items():
+        if whole.parent in unique and is_seed(whole):
+            raise GraspError(f"'{path}' is a seed of '{unique[whole.parent]}', which is named too; name one of them")
     return _with_labels([_load_run(path) for path in unique.values()])
 
 

@@ -172,7 +172,7 @@ SUITES = {
         note="The paper does not name the three maps of this figure; these are our guess.",
     ),
     "controls": Suite(
-        "what part of GRASP's effect is the consensus (ALGORITHMS E1 to E6)",
+        "what part of GRASP's effect is the consensus (ALGORITHMS E1 to E6; iterations log what E7 asks for)",
         ("mpe/simple_spread", "skirmish/3m"),
         CONTROLS,
     ),
