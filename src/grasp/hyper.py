@@ -72,7 +72,9 @@ class Mappo:
         "clip", "how far a policy may move: PPO's clip; the clip, and no further step once the divergence exceeds kl; "
         "or along the consensus alone, up to a divergence of kl"
     )  # fmt: skip
-    kl: float = option(0.02, "the divergence allowed in an iteration: by kl_stop of an agent on average, by trcco of the team", POSITIVE)
+    kl: float = option(
+        0.02, "divergence allowed in an iteration: by kl_stop of an agent on average, by trcco of the team", POSITIVE
+    )
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ episodes in an evaluation or at the end: they set the noise of a score and, sinc
 many noisy evaluations, how far that choice flatters it. All evaluations of grasp are greedy, and which score is
 compared is one decision for all runs on an environment, so neither can differ.
 
-Only told: commits of grasp, steps, seeds and the spacing of evaluations. Algorithms have iterations of different lengths, and runs of
-different lengths are a question one may ask ("is 20k steps of QMIX enough?"); the curves show both.
+Only told: commits of grasp, steps, seeds and the spacing of evaluations. Algorithms have iterations of different
+lengths, and runs of different lengths are a question one may ask ("is 20k steps of QMIX enough?"); curves show both.
 """
 
 import numpy as np
