@@ -219,7 +219,7 @@ SUITES = {
             *tuned("qmix", steps=2_000_000, seeds=3, decays=True, **MARINES_REPLAYED),
         ),
         preset="default",
-        note="The settings were tuned for MAPPO, HAPPO and QMIX; docs/results.md lists what was tried.",
+        note="The settings were tuned for MAPPO, HAPPO and QMIX.",
     ),
     "results-3m_early": Suite(
         "the others beside QMIX on SMAX 3m, within 300,000 steps",
