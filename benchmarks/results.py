@@ -6,6 +6,7 @@ come from the runs.
 """
 
 import argparse
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -41,8 +42,8 @@ LOGGED = {
 CONTROL = ("variant", "all evaluations, mean", "minus mappo's", "minus grasp-mappo's", *LOGGED.values(), "no consensus")
 NONE = 1e-3
 """A u* shorter than this share of the gradients is none (E7)."""
-DRAWN = ("step-size", "placebo")
-"""Of the variants, those in the picture: as long a step, along the own gradient and along chance."""
+DRAWN = ("mean", "step-size", "placebo")
+"""Of the variants, those in the picture: the mean in place of u*, as long a step along g_i alone, and one by chance."""
 WORDS = {
     ("clear", True): "GRASP is higher",
     ("clear", False): "GRASP is lower",
@@ -86,11 +87,11 @@ def beside(runs: list[RunData], result: Comparison) -> list[tuple[str, ...]]:
 
 
 def together(runs: list[RunData]) -> str:
-    """How far MAPPO's mean over the whole run is from GRASP's, and both from a longer step's, on all tasks of a family
+    """How far MAPPO's mean over the whole run is from GRASP's, and both from their controls', on all tasks of a family
     with several, dealt within each: what no task's seeds can settle may be settled by all of them."""
     of = {(run.env, run.label): over_the_run(run, "win rate").scores for run in runs if run.has_wins}
     lines = []
-    for first, second in (("grasp-mappo", "mappo"), ("step-size", "mappo"), ("grasp-mappo", "step-size")):
+    for first, second in itertools.combinations(("mean", "grasp-mappo", "step-size", "mappo"), 2):
         envs = [env for env, label in of if label == second and (env, first) in of]
         for family in dict.fromkeys(env.partition("/")[0] for env in envs):
             tasks = [env for env in envs if env.startswith(f"{family}/")]

@@ -111,12 +111,12 @@ MARINES_REPLAYED = {
 BATTLES = {"num_envs": 32, "epochs": 8, "minibatches": 2, "lr": 1e-3, "critic_lr": 1e-3}
 FOOTBALL = {"num_envs": 16, "epochs": 15, "minibatches": 4, "lr": 1e-3, "critic_lr": 1e-3, "entropy": 0.001}
 TABLE_1 = plain("grasp-mappo", "mappo", "happo", "ma2e")
-STEP_SIZE = grasp("step-size", control="step_size")
+MEAN, STEP_SIZE = grasp("mean", operator="mean"), grasp("step-size", control="step_size")
 CONTROLS = (
     Entry("mappo-shared", "mappo", MappingProxyType({"sharing": "shared"})),
     Entry("mappo", "mappo"),
     grasp("grasp-mappo"),
-    grasp("mean", operator="mean"),
+    MEAN,
     grasp("placebo", control="placebo"),
     grasp("permuted", control="permuted"),
     STEP_SIZE,
@@ -236,7 +236,7 @@ SUITES = {
         "all algorithms on Skirmish's 3m",
         ("skirmish/3m",),
         (
-            *tuned(*ON_POLICY, STEP_SIZE, steps=200_000, decays=True, **BATTLES),
+            *tuned(*ON_POLICY, MEAN, STEP_SIZE, steps=200_000, decays=True, **BATTLES),
             *tuned("qmix", "vdn", "grasp-qmix", steps=100_000),
             *tuned("ma2e", steps=50_000),
         ),
@@ -250,9 +250,9 @@ SUITES = {
     ),
     **{
         f"results-skirmish_{name}": Suite(
-            f"MAPPO, GRASP-MAPPO and a longer step on Skirmish's {name}",
+            f"MAPPO, GRASP-MAPPO, the gradients' mean and a longer step on Skirmish's {name}",
             (f"skirmish/{name}",),
-            tuned("mappo", "grasp-mappo", STEP_SIZE, steps=steps, seeds=3, decays=True, **BATTLES),
+            tuned("mappo", "grasp-mappo", MEAN, STEP_SIZE, steps=steps, seeds=3, decays=True, **BATTLES),
             preset="default",
         )
         for name, steps in (("8m", 300_000), ("terran_5_vs_5", 1_500_000), ("MMM2", 300_000))
