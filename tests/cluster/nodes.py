@@ -3,8 +3,31 @@
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
+
+SMALL = {"object_store_memory": 80 << 20}
+WAIT = 900.0
+MARKS = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.xdist_group("cluster"),
+    # ray's own, in its own modules
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < end, "nothing happened for too long"
+        time.sleep(0.01)
 
 
 def parent(pid: int) -> int:

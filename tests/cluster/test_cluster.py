@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
-from nodes import die, held, is_below
+from nodes import MARKS, SMALL, WAIT, die, held, is_below, until
 from processes import lines_of, start
 from rich.console import Console
 
@@ -28,18 +28,7 @@ from grasp.launch import cluster as crews  # noqa: E402
 from grasp.suites import SUITES, Suite, plain  # noqa: E402
 from grasp.types import GraspError  # noqa: E402
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(1800),
-    pytest.mark.xdist_group("cluster"),
-    # ray's own, in its own modules
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-WAIT = 900.0
-SMALL = {"object_store_memory": 80 << 20}
+pytestmark = MARKS
 SIZES = {
     "num_envs": 4, "rollout": 20, "chunk": 10, "epochs": 2, "hidden": 8, "eval_episodes": 4, "final_episodes": 8,
     "steps": 80 * 450, "eval_interval": 80 * 15, "seeds": 2, "preset": "default",
@@ -72,13 +61,6 @@ def reproduce(out: Path, **changes) -> str:
     said = io.StringIO()
     reproduction.reproduce("small", out=out, console=Console(width=200, file=said), **SIZES | changes)
     return said.getvalue()
-
-
-def until(condition) -> None:
-    end = time.monotonic() + WAIT
-    while not condition():
-        assert time.monotonic() < end, "nothing happened for too long"
-        time.sleep(0.01)
 
 
 def workers_below(path: Path) -> list[int]:

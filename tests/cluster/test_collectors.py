@@ -4,14 +4,13 @@ import contextlib
 import io
 import os
 import signal
-import time
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from nodes import die, held, is_below
+from nodes import MARKS, SMALL, WAIT, die, held, is_below, until
 from processes import lines_of, start, wait_for
 from rich.console import Console
 
@@ -27,18 +26,8 @@ from grasp.launch import collectors  # noqa: E402
 from grasp.shares import Order, Player  # noqa: E402
 from grasp.types import GraspError  # noqa: E402
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(1800),
-    pytest.mark.xdist_group("cluster"),
-    # ray's own, in its own modules
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = MARKS
 ENV = "pettingzoo/mpe2.simple_spread_v3"
-SMALL = {"object_store_memory": 80 << 20}
 STEPS = 6 * 10
 ITERATIONS = 36
 SIZES = {
@@ -46,7 +35,6 @@ SIZES = {
     "final_episodes": 2, "steps": STEPS * ITERATIONS, "eval_interval": STEPS * 6, "workers": 1,
 }  # fmt: skip
 WORDS = [word for name, value in SIZES.items() for word in (f"--{name}", str(value))]
-WAIT = 600.0
 
 
 @pytest.fixture(scope="module")
@@ -108,13 +96,6 @@ def learner_of(run: Path) -> int:
         if b"grasp.launch.worker" in words and str(run).encode() in words:
             return int(entry.name)
     raise AssertionError("nobody learns")
-
-
-def until(condition) -> None:
-    end = time.monotonic() + WAIT
-    while not condition():
-        assert time.monotonic() < end, "nothing happened for too long"
-        time.sleep(0.02)
 
 
 def iterations(run: Path) -> list[dict]:
