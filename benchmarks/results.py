@@ -32,6 +32,7 @@ BESIDE = (
     "with GRASP",
     "the difference",
 )
+TOGETHER = ("family", "tasks together", "over the whole run:", "minus", "difference", "deals that part them as far")
 LOGGED = {
     "approx_kl": "KL of an update",
     "u_ratio": "length of u over the gradients'",
@@ -98,13 +99,10 @@ def together(runs: list[RunData]) -> str:
             if len(tasks) < 2:
                 continue
             a, b = ([of[env, label] for env in tasks] for label in (first, second))
-            gap, deals = np.mean([np.mean(x) - np.mean(y) for x, y in zip(a, b, strict=True)]), stats.exchange_p(a, b)
-            lines.append(
-                f"- over the {len(tasks)} tasks of {family} together, the mean over the whole run of {first} is "
-                f"{abs(gap):.3f} {'higher' if gap > 0 else 'lower'} than that of {second}; scores dealt at random "
-                f"within each task part the two as far in {100 * deals:.2f} % of deals"
-            )
-    return "\n".join(lines)
+            gap = np.mean([np.mean(x) - np.mean(y) for x, y in zip(a, b, strict=True)])
+            names = ", ".join(env.removeprefix(f"{family}/") for env in tasks)
+            lines.append((family, names, first, second, f"{gap:+.3f}", f"{100 * stats.exchange_p(a, b):.2f} %"))
+    return table_of(TOGETHER, lines)
 
 
 def variants(runs: list[RunData], metric: str) -> str:
@@ -210,8 +208,8 @@ def page() -> str:
     results = {task: comparison.compare(found) for task, found in runs.items()}
     summary = table_of(BESIDE, [line for task, found in runs.items() for line in beside(found, results[task])])
     sections = [section(task, found, results[task]) for task, found in runs.items()]
-    summary += "\n\n" + together([run for found in runs.values() for run in found])
-    words = (RESULTS / "words.md").read_text().strip().replace("TABLE", summary)
+    several = together([run for found in runs.values() for run in found])
+    words = (RESULTS / "words.md").read_text().strip().replace("TABLE", summary).replace("TOGETHER", several)
     return "\n\n".join([begin, words, *sections]) + "\n"
 
 
