@@ -105,8 +105,8 @@ def imagine(
 ) -> Float[Array, "*E N i"]:
     """The newest observations that `reconstruct` (mode "paper") makes of one agent's window alone.
 
-    The masked tokens, which the encoder does not use, are left out of it, and the last layer has only the newest
-    observations: for three agents less than half the work, for 27 a quarter.
+    The masked tokens, which the encoder does not use, are left out of it; the two of a masked agent's step, which are
+    the same to the decoder, are one there; and the last layer has only the newest observations.
     """
     tokens = _tokens(params, obs, action)
     *envs, num_steps, _, embed = tokens.shape
@@ -114,12 +114,15 @@ def imagine(
     mine = jnp.where(known[..., None], tokens, 0.0) + jnp.broadcast_to(places[:, agent], tokens.shape)
     visible = known.reshape(*envs, -1)
     encoded = transformer.encode(params["encoder"], mine.reshape(*envs, -1, embed), visible, None)
-    everyone = jnp.broadcast_to(places, (*envs, *places.shape)).at[..., agent, :, :].set(mine)
-    newest = 2 * ((num_steps - 1) * num_agents + jnp.arange(num_agents))
-    sequence = everyone.reshape(*envs, -1, embed)
-    return nets.dense(
-        params["obs_out"], transformer.decode(params["decoder"], sequence, encoded, visible, None, newest)
+    single = (
+        jnp.broadcast_to(places[..., 0, :], (*envs, *places[..., 0, :].shape)).at[..., agent, :].set(mine[..., 0, :])
     )
+    sequence = jnp.concatenate([single.reshape(*envs, -1, embed), mine[..., 1, :]], -2)
+    pairs = jnp.full((num_steps, num_agents), 2.0).at[:, agent].set(1.0)
+    copies = jnp.concatenate([pairs.reshape(-1), jnp.ones(num_steps)])
+    newest = (num_steps - 1) * num_agents + jnp.arange(num_agents)
+    decoded = transformer.decode(params["decoder"], sequence, encoded, visible, None, newest, copies)
+    return nets.dense(params["obs_out"], decoded)
 
 
 def reconstruction_loss(

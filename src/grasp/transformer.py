@@ -26,13 +26,20 @@ def encode(params: PyTree, x: Array, visible: Array | None, key: Key | None) -> 
 
 
 def decode(
-    params: PyTree, x: Array, encoded: Array, visible: Array | None, key: Key | None, rows: Array | None = None
+    params: PyTree,
+    x: Array,
+    encoded: Array,
+    visible: Array | None,
+    key: Key | None,
+    rows: Array | None = None,
+    copies: Array | None = None,
 ) -> Array:
-    """All tokens, or those at `rows`, for which alone the last layer is computed."""
+    """All tokens, or those at `rows`, for which alone the last layer is computed. A token may stand for several
+    `copies` of itself: they would be equal in every layer, so one has the weight of all."""
     last = len(params) - 2
     for i, layer_key in enumerate(split(key, len(params) - 1)):
         asking = x if rows is None or i < last else x[..., rows, :]
-        x = _decoder_layer(params[f"layer_{i}"], asking, x, encoded, visible, layer_key)
+        x = _decoder_layer(params[f"layer_{i}"], asking, x, encoded, visible, layer_key, copies)
     return _norm(params["norm"], x)
 
 
@@ -43,19 +50,29 @@ def _encoder_layer(params: PyTree, x: Array, visible: Array | None, key: Key | N
 
 
 def _decoder_layer(
-    params: PyTree, x: Array, everyone: Array, encoded: Array, visible: Array | None, key: Key | None
+    params: PyTree,
+    x: Array,
+    everyone: Array,
+    encoded: Array,
+    visible: Array | None,
+    key: Key | None,
+    copies: Array | None,
 ) -> Array:
     """Self-attention sees every place, masked ones too; cross-attention only what the encoder was shown."""
     self_key, self_residual, cross_key, cross_residual, feed_key, feed_residual = split(key, 6)
-    x = _add(params["self_norm"], x, _attend(params["self"], x, everyone, None, self_key), self_residual)
+    x = _add(params["self_norm"], x, _attend(params["self"], x, everyone, None, self_key, copies), self_residual)
     x = _add(params["cross_norm"], x, _attend(params["cross"], x, encoded, visible, cross_key), cross_residual)
     return _add(params["feed_norm"], x, _feed(params["feed"], x, feed_key), feed_residual)
 
 
-def _attend(params: PyTree, x: Array, source: Array, visible: Array | None, key: Key | None) -> Array:
+def _attend(
+    params: PyTree, x: Array, source: Array, visible: Array | None, key: Key | None, copies: Array | None = None
+) -> Array:
     """softmax(q kᵀ / √d) v in each head, heads joined by a linear map; hidden tokens of the source have no weight."""
     query, keys, value = (_heads(params[name], t) for name, t in (("query", x), ("key", source), ("value", source)))
     logits = query @ keys.swapaxes(-1, -2) / sqrt(query.shape[-1])
+    if copies is not None:
+        logits += jnp.broadcast_to(jnp.log(copies), logits.shape)
     if visible is not None:
         logits = jnp.where(visible[..., None, None, :], logits, HIDDEN_LOGIT)
     seen = _dropout(jax.nn.softmax(logits), key) @ value
