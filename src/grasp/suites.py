@@ -108,6 +108,7 @@ MARINES_REPLAYED = {
     "hidden": 128, "num_envs": 16, "batch": 64, "lr": 5e-4, "reward_scale": 10.0, "td_lambda": 0.9,
     "epsilon": 0.02,
 }  # fmt: skip
+SPREAD_REPLAYED = {"lr": 5e-4, "interval": 1, "reward_scale": 0.1, "anneal": 20_000}
 BATTLES = {"num_envs": 32, "epochs": 8, "minibatches": 2, "lr": 1e-3, "critic_lr": 1e-3}
 FOOTBALL = {"num_envs": 16, "epochs": 15, "minibatches": 4, "lr": 1e-3, "critic_lr": 1e-3, "entropy": 0.001}
 TABLE_1 = plain("grasp-mappo", "mappo", "happo", "ma2e")
@@ -206,7 +207,7 @@ SUITES = {
             *tuned("mappo", "grasp-mappo", steps=1_000_000, lr=1e-3, critic_lr=1e-3),
             *tuned("happo", "grasp-happo", steps=1_000_000, seeds=3, lr=1e-3, critic_lr=1e-3),
             *tuned("qmix", "vdn", "grasp-qmix", steps=200_000, seeds=3, lr=5e-4, interval=1),
-            *tuned("ma2e", steps=200_000, seeds=3, lr=5e-4, interval=1),
+            *tuned("ma2e", steps=60_000, **SPREAD_REPLAYED),
         ),
         preset="default",
     ),
