@@ -206,7 +206,7 @@ SUITES = {
         (
             *tuned("mappo", "grasp-mappo", steps=1_000_000, lr=1e-3, critic_lr=1e-3),
             *tuned("happo", "grasp-happo", steps=1_000_000, seeds=3, lr=1e-3, critic_lr=1e-3),
-            *tuned("qmix", "vdn", "grasp-qmix", steps=200_000, seeds=3, lr=5e-4, interval=1),
+            *tuned("qmix", "vdn", "grasp-qmix", steps=100_000, **SPREAD_REPLAYED),
             *tuned("ma2e", steps=60_000, **SPREAD_REPLAYED),
         ),
         preset="default",
