@@ -204,8 +204,7 @@ SUITES = {
         "all algorithms on MPE simple_spread",
         ("mpe/simple_spread",),
         (
-            *tuned("mappo", "grasp-mappo", steps=1_000_000, lr=1e-3, critic_lr=1e-3),
-            *tuned("happo", "grasp-happo", steps=1_000_000, seeds=3, lr=1e-3, critic_lr=1e-3),
+            *tuned(*ON_POLICY, steps=1_000_000, lr=1e-3, critic_lr=1e-3),
             *tuned("qmix", "vdn", "grasp-qmix", steps=100_000, **SPREAD_REPLAYED),
             *tuned("ma2e", steps=60_000, **SPREAD_REPLAYED),
         ),
