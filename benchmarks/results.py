@@ -134,7 +134,7 @@ def apart(a: np.ndarray, b: np.ndarray, same: bool) -> str:
 
 def logged(run: RunData) -> list[str]:
     """Means of what the iterations of a run logged, over those that are kept."""
-    files = run.path.glob("seed-*/metrics.jsonl")
+    files = sorted(run.path.glob("seed-*/metrics.jsonl"))
     lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     of = {name: [line[name] for line in lines if line.get(name) is not None] for name in LOGGED}
     cells = [f"{np.mean(values):.3g}" if values else "–" for values in of.values()]

@@ -114,9 +114,8 @@ def imagine(
     mine = jnp.where(known[..., None], tokens, 0.0) + jnp.broadcast_to(places[:, agent], tokens.shape)
     visible = known.reshape(*envs, -1)
     encoded = transformer.encode(params["encoder"], mine.reshape(*envs, -1, embed), visible, None)
-    single = (
-        jnp.broadcast_to(places[..., 0, :], (*envs, *places[..., 0, :].shape)).at[..., agent, :].set(mine[..., 0, :])
-    )
+    empty = jnp.broadcast_to(places[..., 0, :], (*envs, num_steps, num_agents, embed))
+    single = empty.at[..., agent, :].set(mine[..., 0, :])
     sequence = jnp.concatenate([single.reshape(*envs, -1, embed), mine[..., 1, :]], -2)
     pairs = jnp.full((num_steps, num_agents), 2.0).at[:, agent].set(1.0)
     copies = jnp.concatenate([pairs.reshape(-1), jnp.ones(num_steps)])
