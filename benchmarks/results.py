@@ -7,13 +7,12 @@ come from the runs.
 
 import argparse
 import itertools
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from grasp import comparison, plots, records, stats, tables
+from grasp import comparison, journal, plots, records, stats, tables
 from grasp.comparison import Comparison, Row, Summary, pair
 from grasp.records import RunData, in_brackets, in_figures, short
 from grasp.verdict import sure, verdicts
@@ -109,16 +108,16 @@ def variants(runs: list[RunData], metric: str) -> str:
     """GRASP-MAPPO and what was changed in it, beside MAPPO: all evaluations, and what the updates were like."""
     if not any(run.label in DRAWN for run in runs):
         return ""
-    scores = {run.label: np.array(over_the_run(run, metric).scores) for run in runs if run.algo.endswith("mappo")}
+    scores = {run: np.array(over_the_run(run, metric).scores) for run in runs if run.algo.endswith("mappo")}
+    others = {run.label: scores[run] for run in scores if run.label in ("mappo", "grasp-mappo")}
     lines = [
         (
             run.label,
-            in_figures(float(scores[run.label].mean()), metric),
-            *(apart(scores[run.label], scores[other], run.label == other) for other in ("mappo", "grasp-mappo")),
+            in_figures(float(scores[run].mean()), metric),
+            *("–" if run.label == other else apart(scores[run], others[other]) for other in ("mappo", "grasp-mappo")),
             *logged(run),
         )
-        for run in sorted(runs, key=lambda run: -scores.get(run.label, np.zeros(1)).mean())
-        if run.label in scores
+        for run in sorted(scores, key=lambda run: -scores[run].mean())
     ]
     note = (
         "*Means over seeds; beside a difference, how often scores dealt at random to both sides differ as much "
@@ -128,14 +127,14 @@ def variants(runs: list[RunData], metric: str) -> str:
     return f"{table_of(CONTROL, lines)}\n\n{note}"
 
 
-def apart(a: np.ndarray, b: np.ndarray, same: bool) -> str:
-    return "–" if same else f"{a.mean() - b.mean():+.3f} ({100 * stats.exchange_p(a, b):.0f} %)"
+def apart(a: np.ndarray, b: np.ndarray) -> str:
+    """How much higher the first scores are, and how often chance parts them as far."""
+    return f"{a.mean() - b.mean():+.3f} ({100 * stats.exchange_p(a, b):.0f} %)"
 
 
 def logged(run: RunData) -> list[str]:
     """Means of what the iterations of a run logged, over those that are kept."""
-    files = sorted(run.path.glob("seed-*/metrics.jsonl"))
-    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    lines = [line for file in sorted(run.path.glob("seed-*/metrics.jsonl")) for line in journal.read(file)]
     of = {name: [line[name] for line in lines if line.get(name) is not None] for name in LOGGED}
     cells = [f"{np.mean(values):.3g}" if values else "–" for values in of.values()]
     return [*cells, f"{np.mean(np.array(of['u_ratio']) < NONE):.0%}" if of["u_ratio"] else "–"]

@@ -4,6 +4,7 @@ import importlib.util
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from grasp import reproduction, runs
@@ -46,6 +47,11 @@ def test_every_committed_run_is_condensed_and_small(results):
             assert len(run.seeds) >= 3
             assert all(seed.absolute for seed in run.seeds), f"{run.path} is not finished"
             assert sum(path.stat().st_size for path in run.path.rglob("*") if path.is_file()) < 200_000
+
+
+def test_a_difference_is_the_first_minus_the_second(results):
+    assert results.apart(np.array([3.0, 5.0, 4.0]), np.array([1.0, 2.0, 0.0])) == "+3.000 (10 %)"
+    assert results.apart(np.array([1.0, 2.0, 0.0]), np.array([3.0, 5.0, 4.0])) == "-3.000 (10 %)"
 
 
 def test_the_readme_s_numbers_are_the_page_s(results):
