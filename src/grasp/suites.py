@@ -110,6 +110,7 @@ MARINES_REPLAYED = {
 }  # fmt: skip
 SPREAD_REPLAYED = {"lr": 5e-4, "interval": 1, "reward_scale": 0.1, "anneal": 20_000}
 BATTLES = {"num_envs": 32, "epochs": 8, "minibatches": 2, "lr": 1e-3, "critic_lr": 1e-3}
+BATTLES_REPLAYED = {"td_lambda": 0.9, "anneal": 50_000}
 FOOTBALL = {"num_envs": 16, "epochs": 15, "minibatches": 4, "lr": 1e-3, "critic_lr": 1e-3, "entropy": 0.001}
 TABLE_1 = plain("grasp-mappo", "mappo", "happo", "ma2e")
 MEAN, STEP_SIZE = grasp("mean", operator="mean"), grasp("step-size", control="step_size")
@@ -222,23 +223,23 @@ SUITES = {
         note="The settings were tuned for MAPPO, HAPPO and QMIX.",
     ),
     "results-3m_early": Suite(
-        "the others beside QMIX on SMAX 3m, within 300,000 steps",
+        "all algorithms on SMAX 3m, within 200,000 steps",
         ("smax/3m",),
         (
-            *tuned("grasp-happo", steps=300_000, seeds=3, decays=True, **MARINES),
-            *tuned("qmix", "grasp-qmix", steps=300_000, seeds=3, decays=True, **MARINES_REPLAYED),
-            *tuned("vdn", "ma2e", steps=150_000, seeds=3, decays=True, **MARINES_REPLAYED),
+            *tuned(*ON_POLICY, steps=200_000, decays=True, **MARINES | {"num_envs": 32}),
+            *tuned("qmix", "vdn", "grasp-qmix", steps=200_000, decays=True, **MARINES_REPLAYED),
+            *tuned("ma2e", steps=100_000, decays=True, **MARINES_REPLAYED),
         ),
         preset="default",
-        note="VDN and MA2E have half of the steps.",
+        note="MA2E has half of the steps.",
     ),
     "results-skirmish_3m": Suite(
         "all algorithms on Skirmish's 3m",
         ("skirmish/3m",),
         (
             *tuned(*ON_POLICY, MEAN, STEP_SIZE, steps=200_000, decays=True, **BATTLES),
-            *tuned("qmix", "vdn", "grasp-qmix", steps=100_000),
-            *tuned("ma2e", steps=50_000),
+            *tuned("qmix", "vdn", "grasp-qmix", steps=200_000, decays=True, **BATTLES_REPLAYED),
+            *tuned("ma2e", steps=100_000, decays=True, **BATTLES_REPLAYED),
         ),
         preset="default",
     ),

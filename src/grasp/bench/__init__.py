@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterator
 
 from rich.console import Console
+from rich.live import Live
 from rich.table import Table
 
 from grasp.bench import battles, cost, envs, hosts, launch, learners, qp, speed, spread, update
@@ -35,16 +36,17 @@ def run(name: str | None, as_json: bool, smoke: bool) -> None:
         raise GraspError(f"unknown benchmark '{name}'; {did_you_mean(name, BENCHMARKS)}")
     console = Console()
     for word in [name] if name else list(BENCHMARKS):
-        doc = (BENCHMARKS[word].__doc__ or "").strip().splitlines()[0]
-        if not as_json:
-            console.print(f"[bold]{word}[/bold]  {doc}", highlight=False)
-        lines = []
-        for line in BENCHMARKS[word](smoke):
-            lines.append(line)
-            if as_json:
+        if as_json:
+            for line in BENCHMARKS[word](smoke):
                 print(json.dumps({"benchmark": word, **line._asdict()}), flush=True)
-        if not as_json:
-            console.print(table(lines))
+            continue
+        doc = (BENCHMARKS[word].__doc__ or "").strip().splitlines()[0]
+        console.print(f"[bold]{word}[/bold]  {doc}", highlight=False)
+        lines: list[Line] = []
+        with Live(table(lines), console=console) as shown:  # a terminal sees it grow, a file the whole
+            for line in BENCHMARKS[word](smoke):
+                lines.append(line)
+                shown.update(table(lines), refresh=True)
 
 
 def table(lines: list[Line]) -> Table:
