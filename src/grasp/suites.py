@@ -258,6 +258,19 @@ SUITES = {
         )
         for name, steps in (("8m", 300_000), ("terran_5_vs_5", 1_500_000), ("MMM2", 300_000))
     },
+    **{
+        f"results-confirmation_{name}": Suite(
+            f"whether what was found on Skirmish holds with new seeds, on {name}",
+            (f"skirmish/{name}",),
+            tuned("mappo", "grasp-mappo", MEAN, STEP_SIZE, steps=400_000, seeds=10, seed=200, decays=True, **BATTLES),
+            preset="default",
+            note="Decided before the first of these runs, none of whose seeds had been used: the score is the mean of "
+            "all evaluations but that of the untrained team; GRASP-MAPPO is compared with MAPPO, with the longer step "
+            "and with the gradients' mean, on 5m_vs_6m and 8m_vs_9m together, scores dealt at random within each map; "
+            "below 1.7 % of deals (5 % over three questions) a difference counts.",
+        )
+        for name in ("5m_vs_6m", "8m_vs_9m")
+    },
     "results-football": Suite(
         "MAPPO and GRASP-MAPPO on football's 3_vs_1_with_keeper",
         ("grf/academy_3_vs_1_with_keeper",),
