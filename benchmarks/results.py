@@ -53,9 +53,14 @@ WORDS = {
 
 
 def tasks() -> list[Path]:
-    """The folders that hold runs, in the order of their numbers of algorithms, then by name."""
+    """The folders that hold runs: those of the confirmation first, then in the order of their numbers of algorithms."""
     found = [folder.parent for folder in RESULTS.glob("*/runs")]
-    return sorted(found, key=lambda task: (-len(list((task / "runs").iterdir())), task.name))
+    return sorted(found, key=lambda task: (not confirms(task), -len(list((task / "runs").iterdir())), task.name))
+
+
+def confirms(task: Path) -> bool:
+    """Whether its question was decided before its runs, which are then counted with no others."""
+    return task.name.startswith("confirmation_")
 
 
 def read(task: Path) -> list[RunData]:
@@ -68,7 +73,7 @@ def table_of(header: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in (header, ("---",) * len(header), *lines))
 
 
-def beside(runs: list[RunData], result: Comparison) -> list[tuple[str, ...]]:
+def beside(name: str, runs: list[RunData], result: Comparison) -> list[tuple[str, ...]]:
     """Every algorithm of a task that also ran with GRASP: both scores in the end (last tenth of evaluations) and over
     the whole run, which tells who learns faster, and how sure the differences are."""
     rows = {row.label: row for row in result.rows}
@@ -76,7 +81,7 @@ def beside(runs: list[RunData], result: Comparison) -> list[tuple[str, ...]]:
     pairs = [(label, f"grasp-{label}") for label in rows if f"grasp-{label}" in rows]
     return [
         (
-            rows[plain].env,
+            name,
             plain,
             str(min(len(rows[label].last.seeds) for label in (plain, grasp))),
             *difference(rows[plain], rows[plain].last, rows[grasp].last),
@@ -205,10 +210,14 @@ def page() -> str:
     begin = "<!-- written by `python benchmarks/results.py`; change results/*/words.md instead -->"
     runs = {task: read(task) for task in tasks()}
     results = {task: comparison.compare(found) for task, found in runs.items()}
-    summary = table_of(BESIDE, [line for task, found in runs.items() for line in beside(found, results[task])])
+    envs = [found[0].env for found in runs.values()]
+    names = {task: f"{env} ({task.name})" if envs.count(env) > 1 else env for task, env in zip(runs, envs, strict=True)}
+    lines = [line for task, found in runs.items() for line in beside(names[task], found, results[task])]
+    words = (RESULTS / "words.md").read_text().strip().replace("TABLE", table_of(BESIDE, lines))
+    for place, is_confirming in (("TOGETHER", False), ("CONFIRMED", True)):
+        chosen = [run for task, found in runs.items() if confirms(task) == is_confirming for run in found]
+        words = words.replace(place, together(chosen))
     sections = [section(task, found, results[task]) for task, found in runs.items()]
-    several = together([run for found in runs.values() for run in found])
-    words = (RESULTS / "words.md").read_text().strip().replace("TABLE", summary).replace("TOGETHER", several)
     return "\n\n".join([begin, words, *sections]) + "\n"
 
 

@@ -153,7 +153,7 @@ def one_value(found, name):
 if __name__ == "__main__":
     jax.config.update("jax_numpy_rank_promotion", "raise")
     jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[2] / ".pytest_cache" / "jax"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     words = json.loads(sys.argv[1])
     globals()[words[0]](*words[1:])
     print("done")
