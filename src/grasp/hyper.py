@@ -23,6 +23,12 @@ def option(default: Any, help: str, bound: Bound = ANY) -> Any:
     return field(default=default, metadata={"help": help, "bound": bound})
 
 
+STAND_INS = (
+    "instead of the consensus: a random direction of its length, the weights of other agents, or only the length that "
+    "it gives to a gradient"
+)
+
+
 @dataclass(frozen=True)
 class Mappo:
     """MAPPO; with an operator, GRASP-MAPPO."""
@@ -64,9 +70,9 @@ class Mappo:
         "folds of it, gradients of heads over unit features, or gradients of the inputs (the paper's Listing 1)"
     )  # fmt: skip
     folds: int = option(4, "groups of environments whose gradients are multiplied with each other (crossfit)", SEVERAL)
-    control: Literal["none", "placebo", "permuted", "step_size"] = option(
-        "none", "instead of the consensus: a random direction of its length, the weights of other agents, or only the "
-        "length that it gives to a step"
+    control: Literal["none", "placebo", "permuted", "step_size", "update_size"] = option(
+        "none", "instead of the consensus: a random direction of its length, the weights of other agents, only the "
+        "length that it gives to a gradient, or only the length that it gives to Adam's step"
     )  # fmt: skip
     trust: Literal["clip", "kl_stop", "trcco"] = option(
         "clip", "how far a policy may move: PPO's clip; the clip, and no further step once the divergence exceeds kl; "
@@ -88,6 +94,7 @@ class Happo(Mappo):
     gram: Literal["batch", "crossfit"] = option(
         "batch", "what the agents' Gram matrix is made of: their gradients, or the products of different folds of them"
     )
+    control: Literal["none", "placebo", "permuted", "step_size"] = option("none", STAND_INS)
     trust: Literal["clip"] = option("clip", "how far a policy may move: PPO's clip")
 
 
@@ -132,10 +139,7 @@ class Qmix:
         "batch", "what the agents' Gram matrix is made of: their gradients, or the products of different folds of them"
     )
     folds: int = option(4, "groups of episodes whose gradients are multiplied with each other (crossfit)", SEVERAL)
-    control: Literal["none", "placebo", "permuted", "step_size"] = option(
-        "none", "instead of the consensus: a random direction of its length, the weights of other agents, or only the "
-        "length that it gives to a step"
-    )  # fmt: skip
+    control: Literal["none", "placebo", "permuted", "step_size"] = option("none", STAND_INS)
 
 
 @dataclass(frozen=True)

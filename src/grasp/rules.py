@@ -49,6 +49,15 @@ def check_consensus(h: Hyper) -> None:
             "gram representation compares heads over common features; use sharing hybrid and scope heads",
         )
         require(h.gram != "inputs" or h.sharing == "shared", "gram inputs is for one shared actor; use sharing shared")
+        if h.trust == "trcco":
+            require(
+                h.control not in ("step_size", "update_size"),
+                f"trust trcco sets the length of its step itself; leave control {h.control} out",
+            )
+            require(
+                (h.weight, h.refresh) == (1.0, "iteration"),
+                "trust trcco follows the consensus alone, once an iteration; leave weight and refresh out",
+            )
 
 
 def check_replay(h: Qmix) -> None:

@@ -98,7 +98,40 @@ def test_step_size_keeps_every_direction_and_takes_the_length_of_the_sum(sharing
         assert distance(control.backbone, gradient.backbone) == 0
 
 
-@pytest.mark.parametrize("control", ["placebo", "permuted", "step_size"])
+def test_update_size_makes_adam_s_steps_as_long_as_those_along_the_sum():
+    """A longer gradient is hardly a longer step of Adam's; here the steps are as long, in g_i's direction."""
+    hyper = replace(GRASP, control="update_size")
+    _, _, state, _, _ = world(SPREAD, hyper)
+    start = jax.tree.map(jnp.zeros_like, state.actor)
+    u = jax.tree.map(lambda x: jnp.ones_like(x[0]), start.head)
+    u = Actor(realign.zeros(start.backbone), u)
+    adam = optax.adam(1e-3)
+    far = realign.as_far(hyper, adam)
+    memory, along_g, along_sum = far.init(start), adam.init(start), adam.init(start)
+    for step in range(20):
+        gradient = jax.tree.map(lambda x, k=step: jax.random.normal(jax.random.key(k), x.shape), start)
+        both = realign.realigned(hyper, gradient, u, 1.0)
+        moved = realign.realigned(GRASP, gradient, u, 1.0)
+        updates, memory = far.update(both, memory)
+        plain, along_g = adam.update(gradient, along_g)
+        other, along_sum = adam.update(moved, along_sum)
+    np.testing.assert_allclose(lengths(updates.head), lengths(other.head), rtol=1e-5)
+    assert (
+        lengths(updates.head) > 1.5 * lengths(plain.head)
+    ).all()  # u stays and noise does not: momentum lengthens it
+    for agent in range(len(lengths(plain.head))):
+        one = [jax.tree.map(lambda x, i=agent: x[i], tree.head) for tree in (plain, updates)]
+        assert cosine(*one) == pytest.approx(1, abs=1e-5)
+    assert distance(updates.backbone, plain.backbone) == 0
+
+
+@pytest.mark.parametrize("options", [{"control": "step_size"}, {"control": "update_size"}, {"weight": 0.5}])
+def test_the_trust_region_s_own_step_takes_no_option_that_it_would_ignore(options):
+    with pytest.raises(GraspError, match="trust trcco .* leave "):
+        configure("grasp-mappo", SPREAD, {"trust": "trcco", **options})
+
+
+@pytest.mark.parametrize("control", ["placebo", "permuted", "step_size", "update_size"])
 def test_a_control_trains_and_differs_from_both_of_its_neighbours(control):
     states = [iterate(SPREAD, h, iterations=1)[0] for h in (SMALL, GRASP, replace(GRASP, control=control))]
     assert distance(states[2].actor.head, states[0].actor.head) > 1e-6

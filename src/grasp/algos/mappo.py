@@ -32,6 +32,8 @@ def make(hyper: Mappo, spec: EnvSpec) -> Algorithm:
     if hyper.operator != "none":
         realign.check_operator(hyper.operator, spec.num_agents)
     optimisers = onpolicy.optimisers(hyper)
+    if hyper.control == "update_size":
+        optimisers = optimisers._replace(actor=realign.as_far(hyper, optimisers.actor))
     return Algorithm(
         init=partial(onpolicy.init, hyper, spec, optimisers),
         memory=partial(onpolicy.memory, hyper, spec),

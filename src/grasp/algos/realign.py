@@ -119,10 +119,17 @@ def agree(gradients: PyTree, operator: str, key: Key) -> tuple[PyTree, consensus
     return devices.each(together, (devices.HERE, devices.SAME), devices.SAME)(gradients, key)
 
 
-def realigned(hyper: Mappo | Qmix, gradient: Actor, u: Actor, beta: Float[Array, ""] | float) -> Actor:
+class Beside(NamedTuple):
+    """A gradient to follow, and the one whose step of the optimiser it is to be as long as (`as_far`)."""
+
+    own: Actor
+    other: Actor
+
+
+def realigned(hyper: Mappo | Qmix, gradient: Actor, u: Actor, beta: Float[Array, ""] | float) -> Actor | Beside:
     """g_i + β u* for every agent that has its own parameters, mean g + β u* for those they share.
 
-    With `control = step_size`: only as long as that (E4).
+    With `control = step_size`: only as long as that (E4). With `update_size`: both, for `as_far`.
     """
     moved = Actor(
         **{
@@ -130,7 +137,26 @@ def realigned(hyper: Mappo | Qmix, gradient: Actor, u: Actor, beta: Float[Array,
             for name, part, is_own in named(hyper, gradient)
         }
     )
+    if hyper.control == "update_size":
+        return Beside(gradient, moved)
     return stretched(hyper, gradient, moved) if hyper.control == "step_size" else moved
+
+
+def as_far(hyper: Mappo, optimiser: optax.GradientTransformation) -> optax.GradientTransformation:
+    """The optimiser's step along a gradient, as long as its step along the other one, agent by agent.
+
+    Adam divides a gradient by what it remembers of its size, so that a longer gradient (E4) is hardly a longer step.
+    Here it keeps one memory for either gradient, and the lengths of the steps themselves are made equal.
+    """
+
+    def init(params: PyTree) -> optax.OptState:
+        return optimiser.init(params), optimiser.init(params)
+
+    def update(gradient: PyTree, state: PyTree, params: PyTree = None) -> tuple[PyTree, optax.OptState]:
+        own, other = (optimiser.update(g, s, params) for g, s in zip(gradient, state, strict=True))
+        return stretched(hyper, own[0], other[0]), (own[1], other[1])
+
+    return optax.GradientTransformation(init, update)
 
 
 def stretched(hyper: Mappo | Qmix, gradient: Actor, moved: Actor) -> Actor:
