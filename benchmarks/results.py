@@ -14,12 +14,12 @@ import numpy as np
 
 from grasp import comparison, journal, plots, records, stats, tables
 from grasp.comparison import Comparison, Row, Summary, pair
-from grasp.records import RunData, in_brackets, in_figures, short
+from grasp.records import ABSOLUTE, LAST, WHOLE, RunData, in_brackets, in_figures, short
 from grasp.verdict import sure, verdicts
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "results.md"
-HEADER = ("algorithm", "seeds", "steps", "absolute metric", "last tenth of evaluations", "all evaluations")
+HEADER = ("algorithm", "seeds", "steps", "absolute metric", "last tenth of evaluations", "whole run", "steps to {}")
 BESIDE = (
     "task",
     "algorithm",
@@ -33,17 +33,23 @@ BESIDE = (
 )
 TOGETHER = ("family", "tasks together", "over the whole run:", "minus", "difference", "deals that part them as far")
 LOGGED = {
-    "approx_kl": "KL of an update",
     "u_ratio": "length of u over the gradients'",
     "cosine_to_mean": "cosine of u and their mean",
     "weight_entropy": "entropy of its weights",
 }
 """What an iteration logs that tells the variants of GRASP apart (ALGORITHMS E7)."""
-CONTROL = ("variant", "all evaluations, mean", "minus mappo's", "minus grasp-mappo's", *LOGGED.values(), "no consensus")
+EARLY = 0.25
+"""Share of a run in which it is asked how far updates move: who has won hardly moves any more."""
+CONTROL = (
+    "variant", "whole run, mean", "minus mappo's", "minus grasp-mappo's", "KL of an update, first quarter", "whole run",
+    *LOGGED.values(), "no consensus",
+)  # fmt: skip
 NONE = 1e-3
 """A u* shorter than this share of the gradients is none (E7)."""
-DRAWN = ("mean", "step-size", "placebo")
+DRAWN = ("mean", "update-size", "placebo")
 """Of the variants, those in the picture: the mean in place of u*, as long a step along g_i alone, and one by chance."""
+ASKED = ("mean", "grasp-mappo", "update-size", "step-size", "mappo")
+"""Those that are compared with each other on several tasks together."""
 WORDS = {
     ("clear", True): "GRASP is higher",
     ("clear", False): "GRASP is lower",
@@ -73,52 +79,53 @@ def table_of(header: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in (header, ("---",) * len(header), *lines))
 
 
-def beside(name: str, runs: list[RunData], result: Comparison) -> list[tuple[str, ...]]:
+def beside(name: str, result: Comparison) -> list[tuple[str, ...]]:
     """Every algorithm of a task that also ran with GRASP: both scores in the end (last tenth of evaluations) and over
     the whole run, which tells who learns faster, and how sure the differences are."""
     rows = {row.label: row for row in result.rows}
-    whole = {run.label: over_the_run(run, rows[run.label].metric) for run in runs}
     pairs = [(label, f"grasp-{label}") for label in rows if f"grasp-{label}" in rows]
     return [
         (
             name,
             plain,
-            str(min(len(rows[label].last.seeds) for label in (plain, grasp))),
-            *difference(rows[plain], rows[plain].last, rows[grasp].last),
-            *difference(rows[plain], whole[plain], whole[grasp]),
+            str(min(len(rows[label].by[LAST].seeds) for label in (plain, grasp))),
+            *difference(rows[plain], rows[plain].by[LAST], rows[grasp].by[LAST]),
+            *difference(rows[plain], rows[plain].by[WHOLE], rows[grasp].by[WHOLE]),
         )
         for plain, grasp in pairs
     ]
 
 
 def together(runs: list[RunData]) -> str:
-    """How far MAPPO's mean over the whole run is from GRASP's, and both from their controls', on all tasks of a family
-    with several, dealt within each: what no task's seeds can settle may be settled by all of them."""
-    of = {(run.env, run.label): over_the_run(run, "win rate").scores for run in runs if run.has_wins}
+    """MAPPO, GRASP and what stands in for it by their means over the whole run, on all tasks of a family together: what
+    no task's seeds can settle may be settled by all of them. As `grasp compare --score whole` has it."""
     lines = []
-    for first, second in itertools.combinations(("mean", "grasp-mappo", "step-size", "mappo"), 2):
-        envs = [env for env, label in of if label == second and (env, first) in of]
-        for family in dict.fromkeys(env.partition("/")[0] for env in envs):
-            tasks = [env for env in envs if env.startswith(f"{family}/")]
+    for first, second in itertools.combinations(ASKED, 2):
+        ours = [run for run in runs if run.has_wins and run.label in (first, second)]
+        pairs = [[run for run in ours if run.env == env] for env in dict.fromkeys(run.env for run in ours)]
+        for family in sorted({run.env.partition("/")[0] for run in ours}):
+            tasks = [pair for pair in pairs if len(pair) == 2 and pair[0].env.startswith(f"{family}/")]
             if len(tasks) < 2:
                 continue
-            a, b = ([of[env, label] for env in tasks] for label in (first, second))
-            gap = np.mean([np.mean(x) - np.mean(y) for x, y in zip(a, b, strict=True)])
-            names = ", ".join(env.removeprefix(f"{family}/") for env in tasks)
-            lines.append((family, names, first, second, f"{gap:+.3f}", f"{100 * stats.exchange_p(a, b):.2f} %"))
+            found = comparison.compare([run for pair in tasks for run in pair], score="whole")
+            gap = sum(row.mean * (1 if row.label == first else -1) for row in found.rows) / len(tasks)
+            p = next(pair.p for pair in found.improvements if pair.env == comparison.OVERALL)
+            names = ", ".join(pair[0].env.removeprefix(f"{family}/") for pair in tasks)
+            lines.append((family, names, first, second, f"{gap:+.3f}", f"{100 * p:.2f} %"))
     return table_of(TOGETHER, lines)
 
 
-def variants(runs: list[RunData], metric: str) -> str:
-    """GRASP-MAPPO and what was changed in it, beside MAPPO: all evaluations, and what the updates were like."""
+def variants(runs: list[RunData], result: Comparison) -> str:
+    """GRASP-MAPPO and what was changed in it, beside MAPPO: the whole run, and what the updates were like."""
     if not any(run.label in DRAWN for run in runs):
         return ""
-    scores = {run: np.array(over_the_run(run, metric).scores) for run in runs if run.algo.endswith("mappo")}
+    rows = {row.label: row for row in result.rows}
+    scores = {run: np.array(rows[run.label].by[WHOLE].scores) for run in runs if run.algo.endswith("mappo")}
     others = {run.label: scores[run] for run in scores if run.label in ("mappo", "grasp-mappo")}
     lines = [
         (
             run.label,
-            in_figures(float(scores[run].mean()), metric),
+            in_figures(float(scores[run].mean()), rows[run.label].metric),
             *("–" if run.label == other else apart(scores[run], others[other]) for other in ("mappo", "grasp-mappo")),
             *logged(run),
         )
@@ -126,8 +133,9 @@ def variants(runs: list[RunData], metric: str) -> str:
     ]
     note = (
         "*Means over seeds; beside a difference, how often scores dealt at random to both sides differ as much "
-        "(of ten such numbers one is below 10 % by chance). KL and the rest: means over all iterations kept. No "
-        "consensus: share of iterations whose u is shorter than a thousandth of the gradients.*"
+        "(of ten such numbers one is below 10 % by chance). KL: from the policy that acted to the one before the "
+        "update's last step. It and the rest: means over the iterations kept. No consensus: share of iterations whose "
+        "u is shorter than a thousandth of the gradients. What a control adds instead of u is not described.*"
     )
     return f"{table_of(CONTROL, lines)}\n\n{note}"
 
@@ -138,19 +146,16 @@ def apart(a: np.ndarray, b: np.ndarray) -> str:
 
 
 def logged(run: RunData) -> list[str]:
-    """Means of what the iterations of a run logged, over those that are kept."""
+    """Means of what the iterations of a run logged, over those that are kept: how far an update moves the policy, early
+    and in all, and of which kind the u was that it added, where that was u*."""
     lines = [line for file in sorted(run.path.glob("seed-*/metrics.jsonl")) for line in journal.read(file)]
+    moved = [(line["env_steps"], line["approx_kl_last"]) for line in lines if "approx_kl_last" in line]
+    early = [kl for steps, kl in moved if steps <= EARLY * run.config["steps"]]
     of = {name: [line[name] for line in lines if line.get(name) is not None] for name in LOGGED}
-    cells = [f"{np.mean(values):.3g}" if values else "–" for values in of.values()]
+    cells = [f"{np.mean(values):.3g}" if values else "–" for values in (early, [kl for _, kl in moved], *of.values())]
+    if run.config["hyper"]["control"] != "none":
+        return [*cells[:2], *["–"] * (len(LOGGED) + 1)]
     return [*cells, f"{np.mean(np.array(of['u_ratio']) < NONE):.0%}" if of["u_ratio"] else "–"]
-
-
-def over_the_run(run: RunData, metric: str) -> Summary:
-    """The mean of all evaluations after the first, which is of no training."""
-    scores = np.array([seed.curve(metric)[1, 1:].mean() for seed in run.seeds])
-    seeds = tuple(seed.seed for seed in run.seeds)
-    iqm, mean, median = (float(of(scores)) for of in (stats.iqm, stats.mean, stats.median))
-    return Summary(seeds, tuple(scores.tolist()), iqm, mean, median, stats.bootstrap(scores, stats.iqm))
 
 
 def difference(row: Row, plain: Summary, grasp: Summary) -> tuple[str, str, str]:
@@ -163,26 +168,34 @@ def section(task: Path, runs: list[RunData], result: Comparison) -> str:
     """A task's heading, verdict, table, curves and words, and what makes its runs."""
     heading, _, words = (task / "words.md").read_text().partition("\n")
     found = verdicts(result)[-1]
-    rows = sorted(result.rows, key=lambda row: -row.last.iqm)
+    rows = sorted(result.rows, key=lambda row: -row.by[LAST].iqm)
     returns = {run.label: returned(run) for run in runs} if rows[0].metric == "win rate" else {}
-    whole = {run.label: over_the_run(run, rows[0].metric) for run in runs}
-    lines = [cells(row, whole[row.label], returns) for row in rows]
-    table = table_of((*HEADER, *["return, absolute metric"] * bool(returns)), lines)
+    lines = [cells(row, returns) for row in rows]
+    *names, reaching = HEADER
+    reaching = reaching.format(in_figures(rows[0].reached.threshold, rows[0].metric))
+    table = table_of((*names, reaching, *["return, absolute metric"] * bool(returns)), lines)
     picture = f"![learning curves](../results/{task.name}/curves.png)"
     made = "\n".join(f"- {run.label} at {run.versions.get('commit', 'unknown')}: `{run.command}`" for run in runs)
     how = f"*{rows[0].metric}, {rows[0].env_version}*"
     told = "\n".join(
         f"- {text}" for text in (*tables.protocols(rows), *(w.partition(": ")[2] for w in result.warnings))
     )
-    changed = variants(runs, rows[0].metric)
+    changed = variants(runs, result)
     parts = (heading, f"**{found.title}.** {found.detail}", table, how, picture, words.strip(), changed)
     return "\n\n".join([part for part in parts if part] + [folded(told, made)])
 
 
-def cells(row: Row, whole: Summary, returns: dict[str, str]) -> tuple[str, ...]:
+def cells(row: Row, returns: dict[str, str]) -> tuple[str, ...]:
     steps = "–".join(short(n) for n in dict.fromkeys(row.env_steps))
-    scores = score(row, row.absolute), score(row, row.last), score(row, whole)
-    return (row.label, str(len(row.last.seeds)), steps, *scores, *([returns[row.label]] if returns else []))
+    scores = (score(row, row.by[name]) for name in (ABSOLUTE, LAST, WHOLE))
+    return (
+        row.label,
+        str(len(row.seeds)),
+        steps,
+        *scores,
+        tables.speed(row),
+        *([returns[row.label]] if returns else []),
+    )
 
 
 def returned(run: RunData) -> str:
@@ -212,7 +225,7 @@ def page() -> str:
     results = {task: comparison.compare(found) for task, found in runs.items()}
     envs = [found[0].env for found in runs.values()]
     names = {task: f"{env} ({task.name})" if envs.count(env) > 1 else env for task, env in zip(runs, envs, strict=True)}
-    lines = [line for task, found in runs.items() for line in beside(names[task], found, results[task])]
+    lines = [line for task in runs for line in beside(names[task], results[task])]
     words = (RESULTS / "words.md").read_text().strip().replace("TABLE", table_of(BESIDE, lines))
     for place, is_confirming in (("TOGETHER", False), ("CONFIRMED", True)):
         chosen = [run for task, found in runs.items() if confirms(task) == is_confirming for run in found]

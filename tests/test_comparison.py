@@ -83,8 +83,7 @@ def test_an_unfinished_seed_is_flagged_and_all_are_scored_alike(tmp_path):
     rows = result.rows
     assert [row.final for row in rows] == ["last 10 %", "last 10 %"]
     assert [row.scores for row in rows] == [(0.5, 0.75), (1.0, 0.3)]
-    assert rows[1].absolute is not None
-    assert (rows[1].absolute.seeds, rows[1].absolute.scores) == ((0,), (0.9,))
+    assert (rows[1].by["absolute"].seeds, rows[1].by["absolute"].scores) == ((0,), (0.9,))
     assert rows[1].env_steps == (200, 400)
     assert has(result.warnings, "unfinished", "seed 1 at 200 of 400")
     assert has(result.warnings, "not every seed has an absolute metric")
@@ -280,18 +279,18 @@ def test_labels_in_brackets_survive_the_terminal(tmp_path):
     a = write_run(tmp_path / "a", seeds, config={"layers": "[bold]"})
     b = write_run(tmp_path / "b", seeds, config={"layers": "[64, 64]"})
     shown = text(render(compare([a, b]))).splitlines()
-    assert sum(line.startswith(("│ mappo (layers=[bold])", "│ mappo (layers=[64, 64])")) for line in shown) == 4
+    assert sum(line.startswith(("│ mappo (layers=[bold])", "│ mappo (layers=[64, 64])")) for line in shown) == 6
 
 
 def test_latex_is_booktabs_and_escaped(two):
     lines = latex(compare(two)).splitlines()
     assert lines[0] == r"\begin{tabular}{lrrrrrr}"
-    assert [r"\toprule" in lines, lines.count(r"\midrule"), r"\bottomrule" in lines] == [True, 3, True]
+    assert [r"\toprule" in lines, lines.count(r"\midrule"), r"\bottomrule" in lines] == [True, 5, True]
     assert "absolute metric" in lines[2]
     assert r"95 \% interval" in lines[3]
     rows = [line for line in lines if line.startswith(("mappo &", "grasp-mappo &"))]
     assert all(line.count(" & ") == 6 and line.endswith(r"\\") for line in rows)
-    assert len(rows) == 4
+    assert len(rows) == 6
     assert "P(mappo $>$ grasp-mappo)" in "\n".join(lines)
     assert "mappo $-$ grasp-mappo at equal seeds" in "\n".join(lines)
 
@@ -305,7 +304,7 @@ def test_latex_keeps_warnings_out_of_the_paper(tmp_path):
 
 def test_markdown_table_has_as_many_cells_in_every_line(two):
     table = [line for line in markdown(compare(two)).splitlines() if line.startswith("|")]
-    assert len(table) == 8
+    assert len(table) == 12
     assert {line.count("|") for line in table} == {8}
 
 
@@ -472,7 +471,7 @@ def test_every_number_of_a_row_stands_in_its_own_column(two, tmp_path):
 
 def test_a_number_that_does_not_exist_is_an_empty_cell(tmp_path):
     run = write_run(tmp_path / "a", {0: ([0.0] * 4, 0.0), 1: ([0.0] * 4, 0.0)})
-    (line, _) = csv.DictReader(exports.rows(compare([run])).splitlines())
+    (line, *_) = csv.DictReader(exports.rows(compare([run])).splitlines())
     assert line["threshold"] == ""
     assert line["steps_to_threshold"] in ("", "None")
 

@@ -1,4 +1,4 @@
-"""What a comparison holds beside its rows: both scores, pairs, speed, scales, aggregates, profiles, and its exports."""
+"""What a comparison holds beside its rows: every score, pairs, speed, scales, aggregates, profiles, and its exports."""
 
 import csv
 import hashlib
@@ -15,6 +15,7 @@ from grasp import config as configs
 from grasp.comparison import OVERALL, compare
 from grasp.records import load_runs
 from grasp.types import GraspError
+from grasp.verdict import verdicts
 
 
 @pytest.fixture
@@ -29,17 +30,50 @@ def compared(*paths, **keywords):
     return compare(load_runs(paths), **keywords)
 
 
-def test_both_scores_are_summarised_and_the_absolute_one_compared(pair):
+def test_every_score_is_summarised_and_the_absolute_one_compared(pair):
     row = compared(*pair).rows[0]
-    assert row.absolute is not None
-    assert row.absolute.scores == row.scores == pytest.approx((0.6, 0.65, 0.7, 0.75))
-    assert row.last.scores == pytest.approx((0.5, 0.6, 0.7, 0.8))
-    assert (row.last.iqm, row.last.median) == pytest.approx((0.65, 0.65))
-    assert row.last.interval == stats.bootstrap(row.last.scores, stats.iqm)
+    assert row.by["absolute"].scores == row.scores == pytest.approx((0.6, 0.65, 0.7, 0.75))
+    assert row.by["last 10 %"].scores == pytest.approx((0.5, 0.6, 0.7, 0.8))
+    assert (row.by["last 10 %"].iqm, row.by["last 10 %"].median) == pytest.approx((0.65, 0.65))
+    assert row.by["last 10 %"].interval == stats.bootstrap(row.by["last 10 %"].scores, stats.iqm)
     shown = tables.markdown(compared(*pair))
     for name in tables.NAMES.values():
         assert shown.count(name) == 1
     assert shown.index(tables.NAMES["absolute"]) < shown.index(tables.NAMES["last 10 %"])
+
+
+def test_the_whole_run_is_the_mean_of_all_that_was_learned(tmp_path):
+    """Step 0 is nobody's learning; where there is nothing else, it is all there is."""
+    late = {s: ([0.9, 0.0, 0.1 * s, 1.0], 1.0) for s in range(4)}
+    run = write_run(tmp_path / "a", late, points=(0, 100, 200, 300))
+    begun = write_run(tmp_path / "b", {0: [0.3], 1: [0.5]}, points=(0,), algo="qmix")
+    rows = compared(run, begun).rows
+    assert rows[0].by["whole run"].scores == pytest.approx([(1 + 0.1 * s) / 3 for s in range(4)])
+    assert rows[1].by["whole run"].scores == pytest.approx((0.3, 0.5))
+
+
+def test_another_score_is_compared_where_it_is_asked_for(tmp_path):
+    """One learns late and ends higher, the other learns early and ends lower: each wins by a score."""
+    late = write_run(tmp_path / "a", {s: ([0.0, 0.0, 0.1, 0.9 + 0.01 * s], 0.9 + 0.01 * s) for s in range(5)})
+    early = write_run(
+        tmp_path / "b", {s: ([0.6, 0.6, 0.6, 0.6 + 0.01 * s], 0.6 + 0.01 * s) for s in range(5)}, algo="qmix"
+    )
+    for score, final, best in (
+        (None, "absolute", "mappo"),
+        ("absolute", "absolute", "mappo"),
+        ("last", "last 10 %", "mappo"),
+        ("whole", "whole run", "qmix"),
+    ):
+        found = compared(late, early, score=score)
+        assert {row.final for row in found.rows} == {final}
+        assert [row.scores for row in found.rows] == [row.by[final].scores for row in found.rows]
+        assert verdicts(found)[0].title == f"{best} is better than {'qmix' if best == 'mappo' else 'mappo'} on smax/3m"
+    assert "win rate over the whole run" in verdicts(compared(late, early, score="whole"))[0].detail
+    unfinished = write_run(tmp_path / "c", {0: [0.1, 0.2]}, algo="vdn")
+    with pytest.raises(GraspError, match="not every seed has its absolute metric yet; use --score last or whole"):
+        compared(late, unfinished, score="absolute")
+    with pytest.raises(GraspError, match="score must be one of absolute, last, whole, not 'best'"):
+        compared(late, early, score="best")
 
 
 def test_pairs_hold_difference_permutation_and_equal_seeds(pair):
@@ -162,10 +196,10 @@ def test_csv_has_a_line_for_each_score_and_quotes_its_cells(tmp_path):
     b = write_run(tmp_path / "b", finished([0.5, 0.5]), config={"lr": 2, "hidden": 3})
     result = compared(a, b)
     lines = list(csv.DictReader(io.StringIO(exports.rows(result))))
-    assert [line["score"] for line in lines] == ["absolute", "last 10 %"] * 2
+    assert [line["score"] for line in lines] == ["absolute", "last 10 %", "whole run"] * 2
     assert lines[0]["algorithm"] == "mappo (lr=1, hidden=2)"
     assert (lines[0]["iqm"], lines[0]["compared"], lines[1]["compared"]) == ("0.625", "true", "false")
-    assert (lines[2]["low"], lines[2]["iqm"]) == ("", "0.5")  # seeds that agree have no interval
+    assert (lines[3]["low"], lines[3]["iqm"]) == ("", "0.5")  # seeds that agree have no interval
     assert {len(line) for line in lines} == {18}
     points = list(csv.DictReader(io.StringIO(exports.points(result, load_runs([a, b])))))
     assert {line["algorithm"] for line in points} == {"mappo (lr=1, hidden=2)", "mappo (lr=2, hidden=3)"}

@@ -81,7 +81,7 @@ def test_it_holds_what_a_reader_needs_to_check_it(two):
     assert [line["label"] for line in env["curves"]] == ["grasp-mappo", "mappo"]
     assert [len(line["faint"]) for line in env["curves"]] == [5, 5]
     assert env["curves"][0]["x"] == [100, 200, 300, 400]
-    assert [score["compared"] for score in env["scores"]] == [True, False]
+    assert [score["compared"] for score in env["scores"]] == [True, False, False]
     assert env["scores"][0]["dots"][1] | {"words": ""} == {
         "label": "mappo",
         "value": 0.625,

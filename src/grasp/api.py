@@ -160,18 +160,19 @@ def compare(
     labels: Sequence[str] = (),
     claims: Mapping[tuple[str, str], str] | None = None,
     notes: Sequence[str] = (),
+    score: str | None = None,
 ) -> comparison.Comparison:
     """Compare runs; with `out`, write report.html, the table (.md, or .tex if `latex`), numbers and curves there.
 
     `force` mixes environment versions and evaluation protocols; `threshold` is the score whose reaching is timed (a win
     rate, or a share of the way from random play to the best); `chance` is what random play returns, by environment;
     `labels` are what to call the runs; `claims` a paper's scores by environment and label; `notes` what a reader must
-    know of them.
+    know of them; `score` what is compared: "absolute", "last" or "whole".
     """
     found = records.load_runs(paths)
     if labels:
         found = [replace(run, label=label) for run, label in zip(found, labels, strict=True)]
-    result = comparison.compare(found, force, threshold, chance, claims, notes)
+    result = comparison.compare(found, force, threshold, chance, claims, notes, score)
     if out is not None:
         tables.write(result, found, Path(out), latex)
         html.write(result, found, Path(out))

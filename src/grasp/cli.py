@@ -211,6 +211,8 @@ def add_compare(commands: Any, _: list[str]) -> None:
     command.add_argument("--force", action="store_true", help="mix environment versions and evaluation protocols")
     timed = "time the runs until this win rate, or this share of the return's scale"
     command.add_argument("--threshold", metavar="SCORE", type=float, help=timed)
+    scored = "compare the best checkpoint, the last tenth of evaluations, or all of them (who learns faster)"
+    command.add_argument("--score", choices=("absolute", "last", "whole"), help=scored)
     command.set_defaults(call=run_compare)
 
 

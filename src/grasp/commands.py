@@ -92,9 +92,8 @@ def run_compare(options: argparse.Namespace) -> None:
         else:
             print(text, end="")
         return
-    result = api.compare(
-        options.runs, out=options.out, latex=options.latex, force=options.force, threshold=options.threshold
-    )
+    chosen = {name: getattr(options, name) for name in ("out", "latex", "force", "threshold", "score")}
+    result = api.compare(options.runs, **chosen)
     if options.latex or options.csv:
         print(tables.latex(result) if options.latex else exports.rows(result), end="")
     else:

@@ -1,8 +1,8 @@
 """Compare runs: scores over seeds with intervals, pairs of algorithms, aggregates over environments, and a verdict.
 
-A seed has two scores: the mean of the last tenth of its evaluations, and its absolute metric (the best checkpoint,
-evaluated again). Both are summarised; all pairs and aggregates take the absolute metric where every seed on the
-environment has one, else the last tenth. `grasp.protocol` says what may be compared at all.
+A seed has three scores: its absolute metric (the best checkpoint, evaluated again), and the means of the last tenth of
+its evaluations and of all. Each is summarised; pairs and aggregates take the one that is asked for, else the absolute
+metric where every seed on the environment has one, else the last tenth. `grasp.protocol` says what may be compared.
 """
 
 import itertools
@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from grasp import protocol, stats
-from grasp.records import ABSOLUTE, LAST, METRICS, RunData, in_figures, metric_of
+from grasp.records import ABSOLUTE, LAST, METRICS, WHOLE, RunData, in_figures, metric_of
 from grasp.stats import Estimate, Interval, Paired
 from grasp.types import GraspError
 
@@ -50,16 +50,15 @@ class Reached:
 
 @dataclass(frozen=True)
 class Row(Summary):
-    """One run: the summary of the score that is compared, both scores apart, and what they rest on."""
+    """One run: the summary of the score that is compared, all scores apart, and what they rest on."""
 
     label: str
     env: str
     metric: str
     final: str
-    """The score that is compared: "absolute" or "last 10 %"."""
-    last: Summary
-    absolute: Summary | None
-    """Of the seeds that have one."""
+    """The score that is compared: a key of `by`."""
+    by: Mapping[str, Summary]
+    """Every score, by its name in `grasp.records`; the absolute metric where some seed has one."""
     reached: Reached
     env_steps: tuple[int, int]
     protocol: str
@@ -146,6 +145,7 @@ def compare(
     chance: Mapping[str, float] | None = None,
     claims: Mapping[tuple[str, str], str] | None = None,
     notes: Sequence[str] = (),
+    score: str | None = None,
 ) -> Comparison:
     """Compare runs, environment by environment, then over all environments that the algorithms share.
 
@@ -161,7 +161,7 @@ def compare(
     mixed: list[str] = []
     for env in dict.fromkeys(run.env for run in runs):
         group = [run for run in runs if run.env == env]
-        metric, final = metric_of(group), protocol.final_of(group)
+        metric, final = metric_of(group), protocol.final_of(group, score)
         differing = protocol.check(group, force)
         mixed += [env] if differing else []
         scale = _scale(group, metric, final, (chance or {}).get(env))
@@ -170,7 +170,7 @@ def compare(
         timed = timed if timed > 0 else math.nan  # who never got above the scale's zero has reached nothing
         aim, known = scale.low + timed * (scale.high - scale.low), claims or {}
         summary = [_row(run, metric, final, aim, known.get((env, run.label), "")) for run in group]
-        found = [*differing, *protocol.distrust(group, metric)]
+        found = [*differing, *protocol.distrust(group, metric, final)]
         found += ["no score lies above the scale's zero, so nothing is normalised"] * math.isnan(scale.high)
         rows, scales = rows + summary, [*scales, scale]
         warnings += [f"{env}: {text}" for text in found]
@@ -203,14 +203,14 @@ def _summary(run: RunData, metric: str, final: str) -> Summary:
 def _row(run: RunData, metric: str, final: str, threshold: float, claim: str) -> Row:
     steps = [stats.steps_to(seed.curve(metric), threshold) for seed in run.seeds]
     reached = [seed.env_steps for seed in run.seeds]
+    names = [ABSOLUTE] * any(seed.absolute for seed in run.seeds) + [LAST, WHOLE]
     return Row(
         **vars(_summary(run, metric, final)),
         label=run.label,
         env=run.env,
         metric=metric,
         final=final,
-        last=_summary(run, metric, LAST),
-        absolute=_summary(run, metric, ABSOLUTE) if any(seed.absolute for seed in run.seeds) else None,
+        by={name: _summary(run, metric, name) for name in names},
         reached=Reached(threshold, tuple(steps), *stats.median_steps(steps)),
         env_steps=(min(reached), max(reached)),
         protocol=run.protocol,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from grasp.comparison import Comparison
-from grasp.records import ABSOLUTE, LAST, Evaluation, RunData, SeedData
+from grasp.records import Evaluation, RunData, SeedData
 
 
 def finite(value: Any) -> Any:
@@ -27,15 +27,13 @@ def _csv(lines: Iterable[Sequence[object]]) -> str:
 
 
 def rows(comparison: Comparison) -> str:
-    """Both scores of every run as CSV, one a line; an empty cell is a number that does not exist."""
+    """Every score of every run as CSV, one a line; an empty cell is a number that does not exist."""
     names = "env,algorithm,metric,score,compared,seeds,iqm,low,high,mean,median,env_steps,threshold,steps_to_threshold"
     lines: list[Sequence[object]] = [[*names.split(","), "seeds_at_threshold", "env_version", "protocol", "path"]]
     for row in comparison.rows:
         reached = row.reached
         speed = [reached.threshold, finite(reached.median), sum(map(math.isfinite, reached.steps))]
-        for final, found in ((ABSOLUTE, row.absolute), (LAST, row.last)):
-            if found is None:
-                continue
+        for final, found in row.by.items():
             numbers = [found.iqm, *(found.interval or ("", "")), found.mean, found.median, row.env_steps[1], *speed]
             head = [row.env, row.label, row.metric, final, str(final == row.final).lower(), len(found.seeds)]
             cells = ["" if x != x else f"{x:.6g}" if isinstance(x, float) else x for x in numbers]

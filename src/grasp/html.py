@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from grasp import exports, plots, tables
 from grasp.comparison import OVERALL, Comparison, Improvement, Row, Summary
-from grasp.records import ABSOLUTE, LAST, RunData, flat, in_brackets, in_figures
+from grasp.records import RunData, flat, in_brackets, in_figures
 from grasp.verdict import sure, verdicts
 from grasp.version import __version__
 
@@ -137,10 +137,10 @@ def _training(group: list[RunData]) -> list[dict[str, Any]]:
 
 
 def _scores(rows: list[Row]) -> list[dict[str, Any]]:
-    """Both definitions of the score, the one that is compared first."""
+    """Every definition of the score, the one that is compared first."""
     found = []
-    for final in sorted((ABSOLUTE, LAST), key=lambda name: name != rows[0].final):
-        known = [(row, of) for row in rows if (of := row.absolute if final == ABSOLUTE else row.last) is not None]
+    for final in sorted(tables.NAMES, key=lambda name: name != rows[0].final):
+        known = [(row, row.by[final]) for row in rows if final in row.by]
         header = tables.header_of(rows)
         table = [tables.cells(row, of, header) for row, of in known]
         dots = [_dots(row, of) for row, of in known]

@@ -12,13 +12,19 @@ lengths, and runs of different lengths are a question one may ask ("is 20k steps
 import numpy as np
 
 from grasp import stats
-from grasp.records import ABSOLUTE, LAST, RunData, span
+from grasp.records import ABSOLUTE, LAST, SCORES, RunData, span
 from grasp.types import GraspError
 
 
-def final_of(group: list[RunData]) -> str:
-    """The score that all runs on an environment have: the absolute metric, else the last tenth of evaluations."""
-    return ABSOLUTE if all(seed.absolute for run in group for seed in run.seeds) else LAST
+def final_of(group: list[RunData], score: str | None = None) -> str:
+    """The score that was asked for, or else the one that all runs on an environment have: the absolute metric, or the
+    last tenth of evaluations."""
+    finished = all(seed.absolute for run in group for seed in run.seeds)
+    if score is not None and score not in SCORES:
+        raise GraspError(f"score must be one of {', '.join(SCORES)}, not '{score}'")
+    if score == "absolute" and not finished:
+        raise GraspError(f"{group[0].env}: not every seed has its absolute metric yet; use --score last or whole")
+    return SCORES[score] if score else ABSOLUTE if finished else LAST
 
 
 def check(group: list[RunData], force: bool) -> list[str]:
@@ -33,7 +39,7 @@ def check(group: list[RunData], force: bool) -> list[str]:
     return found
 
 
-def distrust(group: list[RunData], metric: str) -> list[str]:
+def distrust(group: list[RunData], metric: str, final: str) -> list[str]:
     """Everything else about the runs on one environment that a reader of their numbers must know."""
     found = [w for run in group for w in _unfinished(run)]
     if not all("env_version" in run.versions for run in group):
@@ -45,12 +51,12 @@ def distrust(group: list[RunData], metric: str) -> list[str]:
     found += _differing("env steps", group, reached)
     found += _differing("evaluation points", group, [_points(run) for run in group])
     found += _differing("seeds", group, [" ".join(str(seed.seed) for seed in run.seeds) for run in group])
-    if final_of(group) == LAST and any(seed.absolute for run in group for seed in run.seeds):
+    if final == final_of(group) == LAST and any(seed.absolute for run in group for seed in run.seeds):
         found.append("not every seed has an absolute metric, so the last tenth of evaluations is compared")
     if metric == "return" and any(run.has_wins for run in group):
         found.append("only some runs record wins, so returns are compared")
     for run in group:
-        found += _narrow(run, metric, final_of(group))
+        found += _narrow(run, metric, final)
     return found
 
 

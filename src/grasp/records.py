@@ -22,7 +22,9 @@ from grasp.types import GraspError
 
 METRICS = {"win rate": "win_rate", "return": "return_mean"}
 TRAINING = ("conflict_rate", "u_ratio", "noise_ratio", "signal")
-ABSOLUTE, LAST = "absolute", "last 10 %"
+ABSOLUTE, LAST, WHOLE = "absolute", "last 10 %", "whole run"
+SCORES = {"absolute": ABSOLUTE, "last": LAST, "whole": WHOLE}
+"""By the words of --score."""
 
 
 class Evaluation(NamedTuple):
@@ -56,7 +58,8 @@ class SeedData:
         return np.array(points, dtype=float).reshape(-1, 2).T
 
     def score(self, metric: str, final: str) -> float:
-        """The absolute metric (the best checkpoint, evaluated again), or the mean of the last tenth of evaluations."""
+        """The absolute metric (the best checkpoint, evaluated again), or the mean of the last tenth of evaluations, or
+        of all."""
         lines = self.scored(final)
         return float(np.mean([getattr(line, METRICS[metric]) for line in lines])) if lines else math.nan
 
@@ -64,6 +67,8 @@ class SeedData:
         """The evaluations that a score is the mean of; none where the seed has no such score yet."""
         if final == ABSOLUTE:
             return [] if self.absolute is None else [self.absolute]
+        if final == WHOLE:  # who learns faster is higher; step 0 is nobody's learning
+            return [e for e in self.evaluations if e.env_steps > 0] or list(self.evaluations)
         return list(self.evaluations[-math.ceil(len(self.evaluations) / 10) :])
 
 
@@ -271,6 +276,6 @@ def _difference(run: RunData, twins: list[RunData]) -> str:
     differing = [k for k in mine if k != "out" and any(c.get(k) != mine[k] for c in configs)]
     fields = [tuple(str(c.get(k)) for k in differing) for c in configs]
     if 0 < len(differing) <= 3 and len(set(fields)) == len(twins):
-        return ", ".join(f"{k}={mine[k]}" for k in differing)
+        return ", ".join(f"{k.removeprefix('hyper.')}={mine[k]}" for k in differing)
     names = [r.path.resolve().name for r in twins]
     return str(run.path) if len(set(names)) < len(names) else run.path.resolve().name

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from grasp import exports, plots
 from grasp.comparison import OVERALL, Aggregate, Comparison, Improvement, Row, Summary
-from grasp.records import ABSOLUTE, LAST, RunData, in_brackets, in_figures, short
+from grasp.records import ABSOLUTE, LAST, WHOLE, RunData, in_brackets, in_figures, short
 from grasp.types import GraspError
 from grasp.verdict import verdicts
 
@@ -27,6 +27,7 @@ CLAIMED = ("algorithm", "the paper's mean", "mean", *HEADER[1:4], *HEADER[5:])
 NAMES = {
     ABSOLUTE: "absolute metric (best checkpoint, evaluated again)",
     LAST: "final score (mean of the last tenth of evaluations)",
+    WHOLE: "whole run (mean of all evaluations after the first: higher for who learns faster)",
 }
 
 
@@ -46,7 +47,7 @@ def header_of(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def cells(row: Row, summary: Summary, header: tuple[str, ...] = HEADER) -> tuple[str, ...]:
-    """One of a run's two scores, in the columns of `header`; beside a paper's mean, ours has its deviation."""
+    """One of a run's scores, in the columns of `header`; beside a paper's mean, ours has its deviation."""
     iqm, mean, median = (in_figures(x, row.metric) for x in (summary.iqm, summary.mean, summary.median))
     steps = "–".join(short(n) for n in dict.fromkeys(row.env_steps))
     interval = in_brackets(summary.interval, row.metric)
@@ -112,7 +113,7 @@ def protocols(rows: Sequence[Row]) -> list[str]:
 
 
 def _env_sections(env: str, comparison: Comparison) -> list[Section]:
-    """The score that is compared, with the notes, then the other one."""
+    """The score that is compared, with the notes, then the others."""
     rows = [row for row in comparison.rows if row.env == env]
     notes = [f"{how}." for how in protocols(rows)]
     pairs = [pair for pair in comparison.improvements if pair.env == env]
@@ -120,10 +121,9 @@ def _env_sections(env: str, comparison: Comparison) -> list[Section]:
     notes.append(f"{speed_words(rows[0])}: {'; '.join(f'{row.label} {speed(row)}' for row in rows)}.")
     head = f"{env}: {rows[0].metric}, {' / '.join(dict.fromkeys(r.env_version for r in rows))}"
     sections = []
-    for final in sorted((ABSOLUTE, LAST), key=lambda name: name != rows[0].final):
-        found = [(row, row.absolute if final == ABSOLUTE else row.last) for row in rows]
+    for final in sorted(NAMES, key=lambda name: name != rows[0].final):
         header = header_of(rows)
-        lines = [cells(row, summary, header) for row, summary in found if summary is not None]
+        lines = [cells(row, row.by[final], header) for row in rows if final in row.by]
         sections.append(Section(env, f"{head}, {NAMES[final]}", header, lines, [] if sections else notes))
     return [section for section in sections if section.lines]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from grasp.comparison import OVERALL, Comparison, Improvement, Row, pair
-from grasp.records import in_brackets, in_figures
+from grasp.records import ABSOLUTE, LAST, WHOLE, in_brackets, in_figures
 from grasp.stats import Estimate
 
 Sure = Literal["clear", "likely", "open"]
@@ -72,7 +72,8 @@ def verdicts(comparison: Comparison) -> list[Verdict]:
     for env in dict.fromkeys(row.env for row in comparison.rows):
         rows = [row for row in comparison.rows if row.env == env]
         scores, metric = {row.label: row.iqm for row in rows}, rows[0].metric
-        made = _contradicted(_verdict(env, scores, comparison.improvements, metric, metric), rows)
+        what = f"{metric} over the whole run" if rows[0].final == WHOLE else metric
+        made = _contradicted(_verdict(env, scores, comparison.improvements, metric, what), rows)
         found.append(_doubted(made) if env in comparison.mixed else made)
     return found
 
@@ -153,12 +154,14 @@ def _numbers(found: Improvement, metric: str, what: str) -> str:
 
 def _contradicted(made: Verdict, rows: list[Row]) -> Verdict:
     """The verdict, or that the last evaluations say the opposite: the best checkpoint may be a lucky early one."""
-    # of those that are level by one score, the best by the other
-    best = max(rows, key=lambda row: (_known(row.iqm), _known(row.last.iqm)))
-    then = max(rows, key=lambda row: (_known(row.last.iqm), _known(row.iqm)))
-    if sure(pair(best.env, then.label, best.label, then.last, best.last)) != "clear":
+    if rows[0].final != ABSOLUTE:
         return made
-    ends = [f"{row.label} has {in_figures(row.last.iqm, row.metric)}" for row in (then, best)]
+    # of those that are level by one score, the best by the other
+    best = max(rows, key=lambda row: (_known(row.iqm), _known(row.by[LAST].iqm)))
+    then = max(rows, key=lambda row: (_known(row.by[LAST].iqm), _known(row.iqm)))
+    if sure(pair(best.env, then.label, best.label, then.by[LAST], best.by[LAST])) != "clear":
+        return made
+    ends = [f"{row.label} has {in_figures(row.by[LAST].iqm, row.metric)}" for row in (then, best)]
     first = "no clear winner by the best checkpoint" if made.sure == "open" else f"{best.label} has the best checkpoint"
     title = f"Two scores disagree on {best.env}: {first}, but {then.label} ends higher than {best.label}"
     return Verdict(made.env, title, f"{made.detail} In the last tenth of evaluations {' and '.join(ends)}.", "open")

@@ -6,7 +6,7 @@ What the consensus covers, in one Gram matrix for each group of parts:
 - a shared or separate actor has no parts of two kinds, so the one group is the whole actor.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -149,12 +149,12 @@ def as_far(hyper: Mappo, optimiser: optax.GradientTransformation) -> optax.Gradi
     Here it keeps one memory for either gradient, and the lengths of the steps themselves are made equal.
     """
 
-    def init(params: PyTree) -> optax.OptState:
+    def init(params: Any) -> Any:
         return optimiser.init(params), optimiser.init(params)
 
-    def update(gradient: PyTree, state: PyTree, params: PyTree = None) -> tuple[PyTree, optax.OptState]:
-        own, other = (optimiser.update(g, s, params) for g, s in zip(gradient, state, strict=True))
-        return stretched(hyper, own[0], other[0]), (own[1], other[1])
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        own, other = (optimiser.update(g, s, params) for g, s in zip(updates, state, strict=True))
+        return stretched(hyper, cast(Actor, own[0]), cast(Actor, other[0])), (own[1], other[1])
 
     return optax.GradientTransformation(init, update)
 
