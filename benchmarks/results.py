@@ -14,7 +14,7 @@ import numpy as np
 
 from grasp import comparison, journal, plots, records, stats, tables
 from grasp.comparison import Comparison, Row, Summary, pair
-from grasp.records import ABSOLUTE, LAST, WHOLE, RunData, in_brackets, in_figures, short
+from grasp.records import ABSOLUTE, LAST, WHOLE, Evaluation, RunData, in_brackets, in_figures, short
 from grasp.verdict import sure, verdicts
 
 ROOT = Path(__file__).parent.parent
@@ -181,7 +181,8 @@ def section(task: Path, runs: list[RunData], result: Comparison) -> str:
         f"- {text}" for text in (*tables.protocols(rows), *(w.partition(": ")[2] for w in result.warnings))
     )
     changed = variants(runs, result)
-    parts = (heading, f"**{found.title}.** {found.detail}", table, how, picture, words.strip(), changed)
+    words = words.strip().replace("SEEDS", by_seed(runs))
+    parts = (heading, f"**{found.title}.** {found.detail}", table, how, picture, words, changed)
     return "\n\n".join([part for part in parts if part] + [folded(told, made)])
 
 
@@ -205,6 +206,22 @@ def returned(run: RunData) -> str:
         return "–"
     iqm, interval = float(stats.iqm(scores)), stats.bootstrap(scores, stats.iqm)
     return f"{in_figures(iqm, 'return')} {in_brackets(interval, 'return')}"
+
+
+def by_seed(runs: list[RunData]) -> str:
+    """The wins of every seed's best checkpoint, with an interval over episodes (Wilson)."""
+
+    def cell(won: Evaluation | None) -> str:
+        if won is None or won.win_rate is None or won.episodes is None:
+            return "–"
+        wins = round(won.win_rate * won.episodes)
+        low, high = stats.wilson(wins, won.episodes) or (0.0, 1.0)
+        return f"{wins} of {won.episodes}: {100 * won.win_rate:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
+
+    numbers = sorted({seed.seed for run in runs for seed in run.seeds})
+    of = {(run.label, seed.seed): cell(seed.absolute) for run in runs for seed in run.seeds}
+    lines = [(str(n), *(of.get((run.label, n), "–") for run in runs)) for n in numbers]
+    return table_of(("seed", *(run.label for run in runs)), lines)
 
 
 def score(row: Row, summary: Summary | None) -> str:

@@ -52,7 +52,7 @@ BUDGETS = {
         20_000, 2, MappingProxyType({"eval_interval": 5000, "eval_episodes": 8, "final_episodes": 32}),
         "minutes: whether everything runs, not who learns",
     ),
-    "short": Budget(1_000_000, 3, words="hours on two cores"),
+    "short": Budget(1_000_000, 3, words="a million steps: hours on two cores, days with MA2E or football"),
     "paper": Budget(10_000_000, 3, words="the paper's ten million steps and three seeds: days on two cores"),
     "results": Budget(1_000_000, 5, words="what docs/results.md shows: every run as long as there", sized=True),
 }  # fmt: skip
@@ -177,7 +177,7 @@ SUITES = {
         note="The paper does not name the three maps of this figure; these are our guess.",
     ),
     "controls": Suite(
-        "what part of GRASP's effect is the consensus (ALGORITHMS E1 to E6; iterations log what E7 asks for)",
+        "what part of GRASP's effect is the consensus (ALGORITHMS E1 to E6)",
         ("mpe/simple_spread", "skirmish/3m"),
         CONTROLS,
     ),

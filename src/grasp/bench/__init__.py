@@ -11,13 +11,14 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from grasp.bench import battles, cost, envs, hosts, launch, learners, qp, speed, spread, update
+from grasp.bench import battles, cost, envs, gradients, hosts, launch, learners, qp, speed, spread, update
 from grasp.bench.measure import Line
 from grasp.config import did_you_mean
 from grasp.types import GraspError
 
 BENCHMARKS: dict[str, Callable[[bool], Iterator[Line]]] = {
     "cost": cost.run,
+    "gradients": gradients.run,
     "qp": qp.run,
     "update": update.run,
     "envs": envs.run,

@@ -21,7 +21,8 @@ CASES = (
     Case("2 minibatches, heads", {"minibatches": 2}, {}),
     Case("1 minibatch, heads and backbone", {}, {"scope": "both"}),
     Case("heads, crossfit", {}, {"gram": "crossfit"}),
-    # The paper offers gradients of the inputs as the cheap way in a shared actor; vmap(grad) is the other.
+    # The paper weighs agents that share an actor by gradients of their inputs (Listing 1), which come on top of those
+    # that move them; what each of them costs alone is in `grasp bench gradients`.
     Case("one shared actor, parameters' gradients", {"sharing": "shared"}, {}),
     Case("one shared actor, inputs' gradients (Listing 1)", {"sharing": "shared"}, {"gram": "inputs"}),
 )

@@ -13,8 +13,12 @@ from typing import Any, NamedTuple
 
 import jax
 
+from grasp import rollout
 from grasp.config import Config, configure
+from grasp.envs import base
+from grasp.hyper import Mappo
 from grasp.programs import build
+from grasp.types import Algorithm, Trajectory
 
 WORKLOAD = {"num_envs": 64, "rollout": 120, "epochs": 10, "minibatches": 1, "chunk": 10, "hidden": 64}
 """The published settings of the recurrent MAPPO that we compare with."""
@@ -71,6 +75,16 @@ def trainer(config: Config) -> Callable[[], Any]:
         return metrics
 
     return advance
+
+
+def played(config: Config) -> tuple[Algorithm, Any, Trajectory]:
+    """The algorithm, its fresh state, and one trajectory of it."""
+    assert isinstance(config.hyper, Mappo)
+    programs = build(config, 1)
+    env, algorithm, length = base.compiled(config.env), programs.algorithm, config.hyper.rollout
+    begun = jax.tree.map(lambda x: x[0], programs.begin([0]))
+    collect = jax.jit(lambda state, arena, key: rollout.collect(env, algorithm, state, arena, key, length))
+    return algorithm, begun.state, collect(begun.state, begun.arena, jax.random.key(0))[1]
 
 
 class Child:

@@ -6,11 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grasp import rollout
-from grasp.bench.measure import Line, in_turns, peak_mb, workload
+from grasp.bench.measure import Line, in_turns, peak_mb, played, workload
 from grasp.envs import base
 from grasp.hyper import Mappo
-from grasp.programs import build
 from grasp.types import EnvSpec
 
 ROWS, CHAIN = 384, 64
@@ -30,12 +28,7 @@ def run(smoke: bool) -> Iterator[Line]:
     """Model flops a second of an update, as a share of a plain float32 matmul's in the same process."""
     config = workload("mappo", "mpe/simple_spread", smoke)
     assert isinstance(config.hyper, Mappo)
-    programs = build(config, 1)
-    env, algorithm = base.compiled(config.env), programs.algorithm
-    run_state = jax.tree.map(lambda x: x[0], programs.begin([0]))
-    _, trajectory, _ = jax.jit(
-        lambda state, arena, key: rollout.collect(env, algorithm, state, arena, key, config.hyper.rollout)
-    )(run_state.state, run_state.arena, jax.random.key(0))
+    algorithm, state, trajectory = played(config)
     update = jax.jit(algorithm.update)
     width = config.hyper.hidden
     rng = np.random.default_rng(0)
@@ -44,11 +37,11 @@ def run(smoke: bool) -> Iterator[Line]:
     chain = jax.jit(lambda x: jax.lax.fori_loop(0, CHAIN, lambda _, y: y @ up @ down, x))
     actions = {
         "matmul": lambda: chain(x),
-        "update": lambda: update(run_state.state, trajectory, jax.random.key(1)),
+        "update": lambda: update(state, trajectory, jax.random.key(1)),
     }
     taken = in_turns(actions, rounds=3 if smoke else 9)
     matmul = 2.0 * 2 * ROWS * width * 3 * width * CHAIN / taken["matmul"] / 1e9
-    reached = model_flops(config.hyper, env.spec) / taken["update"] / 1e9
+    reached = model_flops(config.hyper, base.compiled(config.env).spec) / taken["update"] / 1e9
     shape = f"[{ROWS}, {width}] @ [{width}, {3 * width}]"
     yield Line(f"matmul {shape} and back", matmul, "Gflop/s", None, "", peak_mb())
     yield Line(f"update, {config.env}", reached, "Gflop/s", reached / matmul, "matmul", peak_mb())

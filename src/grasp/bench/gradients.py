@@ -1,0 +1,53 @@
+"""What one gradient an agent costs where all agents share one actor: the paper's reason not to share all of it."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from grasp.actor import Actor
+from grasp.algos import batch as batches
+from grasp.algos import mappo, ppo
+from grasp.algos.batch import Batch
+from grasp.bench.measure import Line, in_turns, peak_mb, played, workload
+from grasp.hyper import Mappo
+from grasp.types import PyTree
+
+ENVS = ("mpe/simple_spread", "smax/5m_vs_6m")
+SUM = "the sum of all agents' gradients"
+
+
+def run(smoke: bool) -> Iterator[Line]:
+    """Time of every agent's own gradient / of their sum, over one batch in one shared actor."""
+    for env in ENVS[:1] if smoke else ENVS:
+        config = workload("grasp-mappo", env, smoke, sharing="shared")
+        assert isinstance(config.hyper, Mappo)
+        _, state, trajectory = played(config)
+        tiles = batches.whole(mappo.prepare(config.hyper, state, trajectory))
+        taken = in_turns(programs(config.hyper, state.actor, tiles), rounds=2 if smoke else 9)
+        for name in [name for name in taken if name != SUM]:
+            yield Line(f"{env}, {name}", taken[name], "s", taken[name] / taken[SUM], SUM, peak_mb())
+
+
+def programs(hyper: Mappo, actor: Actor, tiles: Batch) -> dict[str, Callable[[], PyTree]]:
+    """The same batch, differentiated in four ways."""
+    share = ppo.agent_share(hyper, tiles.steps.alive)
+
+    def summed(actor: Actor, tiles: Batch) -> PyTree:
+        return batches.accumulate(lambda tile: ppo.policy_gradient(hyper, actor, tile, share).actor, tiles)
+
+    def of_inputs(alone: Any, actor: Actor, tiles: Batch) -> PyTree:
+        return ppo.input_gradients(hyper, actor, tiles, alone)
+
+    def in_turn(actor: Actor, tiles: Batch) -> PyTree:
+        return [of_inputs(alone, actor, tiles) for alone in jnp.diag(share)]
+
+    ways = {
+        SUM: summed,
+        "every agent's, vmap(grad)": lambda a, t: ppo.agent_gradients(hyper, a, ("backbone", "head"), t, share),
+        "of every agent's inputs, one pass": partial(of_inputs, share),
+        "of every agent's inputs, a pass an agent (Listing 1)": in_turn,
+    }
+    return {name: partial(jax.jit(way), actor, tiles) for name, way in ways.items()}
