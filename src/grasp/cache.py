@@ -12,4 +12,4 @@ def enable() -> None:
         return
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     jax.config.update("jax_compilation_cache_dir", str(Path(home) / "grasp" / "jax"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # a start has dozens of small ones
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
