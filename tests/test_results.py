@@ -46,7 +46,7 @@ def test_every_committed_run_is_condensed_and_small(results):
             assert "dirty" not in run.versions["commit"], f"{run.path} ran on code that no commit holds"
             assert len(run.seeds) >= 3
             assert all(seed.absolute for seed in run.seeds), f"{run.path} is not finished"
-            assert sum(path.stat().st_size for path in run.path.rglob("*") if path.is_file()) < 200_000
+            assert sum(path.stat().st_size for path in run.path.rglob("*") if path.is_file()) < 42_000 * len(run.seeds)
 
 
 def test_a_difference_is_the_first_minus_the_second(results):

@@ -27,7 +27,7 @@ CLAIMED = ("algorithm", "the paper's mean", "mean", *HEADER[1:4], *HEADER[5:])
 NAMES = {
     ABSOLUTE: "absolute metric (best checkpoint, evaluated again)",
     LAST: "final score (mean of the last tenth of evaluations)",
-    WHOLE: "whole run (mean of all evaluations after the first: higher for who learns faster)",
+    WHOLE: "whole run (mean of all evaluations: who learns faster)",
 }
 
 
