@@ -17,7 +17,7 @@ from grasp.actor import Actor
 from grasp.algos import batch as batches
 from grasp.algos import controls, happo, mappo, ppo, qmix, realign, trust
 from grasp.config import configure
-from grasp.consensus import combine, consensus
+from grasp.consensus import combine, consensus, crossfit
 from grasp.types import GraspError
 
 SPREAD = "mpe/simple_spread"
@@ -424,6 +424,42 @@ def test_the_folds_of_a_replayed_batch_make_up_its_gradient():
     half = jax.tree.map(lambda x: x[: len(x) // 2], batch)
     first, _ = qmixed.gradient(replace(hyper, gram="batch"))(online, target, half)
     assert distance(jax.tree.map(lambda x: x[0], folds.head), first.agent.head) < 1e-5
+
+
+def crossfitted(folds, gamma_on="gradient"):
+    """The off-policy rule on heads whose folds [K, N, D] these are."""
+    agent = Actor({"weight": jnp.float32([0.5, -0.5])}, {"weight": jnp.float32(folds.mean(0))})
+    noisy = Actor(agent.backbone, {"weight": jnp.float32(folds)})
+    hyper = replace(qmixed.SMALL, operator="min_norm", gram="crossfit", folds=len(folds), gamma_on=gamma_on)
+    return realign.off_policy(hyper, realign.zeros(agent), agent, jax.random.key(0), noisy)
+
+
+@pytest.mark.parametrize("gamma_on", ["gradient", "update"])
+def test_the_off_policy_rule_has_the_share_of_the_update_that_is_signal(gamma_on):
+    """(1 − s) g_i + s Γ_i (g_i + û), with û as long as it was found."""
+    rng = np.random.default_rng(3)
+    folds = rng.normal(size=(4, 3, 30)) + 0.6 * rng.normal(size=(1, 3, 30))
+    u, _, (_, s) = crossfit({"weight": jnp.float32(folds)})
+    g, full = folds.mean(0), np.asarray(u["weight"]) / float(s)
+    assert 0.1 < s < 0.9
+    Gamma = np.clip((full @ full + g @ full) / ((g * g).sum(1) + full @ full), 0, 1)[:, None]
+    found = crossfitted(folds, gamma_on)
+    np.testing.assert_allclose(found.diagnostics["factors"], Gamma[:, 0], rtol=1e-4)
+    if gamma_on == "update":
+        np.testing.assert_allclose(found.gradient.head["weight"], g + float(s) * full, atol=1e-5)
+        np.testing.assert_allclose(found.factor.head["weight"], 1 - s * (1 - Gamma), rtol=1e-4)
+    else:
+        np.testing.assert_allclose(found.gradient.head["weight"], (1 - s) * g + s * Gamma * (g + full), atol=1e-5)
+
+
+def test_without_a_signal_the_off_policy_rule_is_qmix_and_does_not_stand_still():
+    rng = np.random.default_rng(0)
+    g, apart = rng.normal(size=(3, 8)), 5 * rng.normal(size=(3, 8))
+    found = crossfitted(np.stack([g + apart, g - apart]))
+    assert found.diagnostics["signal"] == 0
+    assert found.diagnostics["frozen_steps"] == 0
+    np.testing.assert_allclose(found.gradient.head["weight"], g, atol=1e-6)
+    np.testing.assert_array_equal(found.gradient.backbone["weight"], [0.5, -0.5])
 
 
 @pytest.mark.parametrize("scope", ["heads", "both"])

@@ -27,6 +27,9 @@ class Consensus(NamedTuple):
 
     u: Actor
     diagnostics: Metrics
+    signal: dict[str, Float[Array, ""]]
+    """Of each part in scope: the share that u has kept of the direction it was found along (`gram = crossfit`), else 1.
+    """
 
 
 def check_operator(name: str, num_agents: int) -> None:
@@ -69,6 +72,7 @@ def solve(
     """
     u: dict[str, PyTree] = {}
     diagnostics: Metrics = {}
+    kept: dict[str, Float[Array, ""]] = {}
     for place, parts in enumerate(groups(hyper)):
         group = {name: gradients[name] for name in parts}
         group_key = jax.random.fold_in(key, place)
@@ -84,13 +88,14 @@ def solve(
             info = agree(likeness, hyper.operator, group_key)[1]
             direction = controls.mixed(group, info.weights)
         u |= controls.in_place_of(direction, hyper.control, group, info.weights, jax.random.fold_in(group_key, 1))
+        kept |= dict.fromkeys(parts, length)
         found |= described(hyper, group, info, length, group_key)
         cosine = found.pop("cosine")
         found["cosines"] = cosine[jnp.triu_indices(len(cosine), 1)]  # pairs (0,1), (0,2), …
         found |= {"residual": info.residual, "qp_iterations": info.iterations, "qp_status": info.status}
         diagnostics |= {f"{parts[0]}_{name}" if place else name: value for name, value in found.items()}
     outside = {name: zeros(one_agent(part, is_own)) for name, part, is_own in named(hyper, actor) if name not in u}
-    return Consensus(Actor(**u, **outside), diagnostics)
+    return Consensus(Actor(**u, **outside), diagnostics, kept)
 
 
 def described(
@@ -172,6 +177,14 @@ def stretched(hyper: Mappo | Qmix, gradient: Actor, moved: Actor) -> Actor:
     return Actor(**found)
 
 
+def undamped(consensus: Consensus) -> Actor:
+    """u as long as the direction that it was found along; 0 where nothing of that was signal."""
+    parts = consensus.u._asdict()
+    for name, signal in consensus.signal.items():
+        parts[name] = jax.tree.map(lambda x, s=signal: x / jnp.where(s > 0, s, 1), parts[name])
+    return Actor(**parts)
+
+
 class Realigned(NamedTuple):
     """What the off-policy rule makes of a gradient."""
 
@@ -187,15 +200,18 @@ def off_policy(hyper: Qmix, actor: Actor, gradient: Actor, key: Key, folds: Acto
 
     Parameters that agents share take the sum of theirs, as in the joint loss. With `gamma_on = update` the gradient is
     g_i + u* and the factors come back apart; parameters that agents share then have the mean of theirs.
+
+    Where only a share s of a direction is signal, the rule has that share of the update and g_i alone the rest:
+    (1 − s) g_i + s Γ_i (g_i + u/s). The on-policy rule, g_i + u, is the same mixture; and a batch without any signal is
+    learned from as QMIX does, where Γ_i of u = 0 would stand still.
     """
     chosen = {name: getattr(gradient, name) for group in groups(hyper) for name in group}
     basis = gradient if folds is None else folds
     consensus = solve(hyper, actor, {name: getattr(basis, name) for name in chosen}, key)
-    factors, clipped, frozen = off_policy_factors(hyper, chosen, consensus.u)
+    u = undamped(consensus)
+    factors, clipped, frozen = off_policy_factors(hyper, chosen, u)
     on_gradient, ones = hyper.gamma_on == "gradient", jnp.ones(consensus.diagnostics["norms"].shape)
-    aims = {
-        name: jax.tree.map(lambda g, d: g + d[None], g_i, getattr(consensus.u, name)) for name, g_i in chosen.items()
-    }
+    aims = {name: jax.tree.map(lambda g, d: g + d[None], g_i, getattr(u, name)) for name, g_i in chosen.items()}
     if hyper.control == "step_size":
         for group in groups(hyper):
             aims |= controls.stretch({name: chosen[name] for name in group}, {name: aims[name] for name in group})
@@ -205,6 +221,10 @@ def off_policy(hyper: Qmix, actor: Actor, gradient: Actor, key: Key, folds: Acto
         if name in chosen:
             scale = Gamma if on_gradient else ones
             each = jax.tree.map(lambda v, s=scale: controls.agentwise(s, v) * v, aims[name])
+            if hyper.gram == "crossfit":
+                signal = consensus.signal[name]
+                each = jax.tree.map(lambda g, v, s=signal: (1 - s) * g + s * v, chosen[name], each)
+                Gamma = 1 - signal * (1 - Gamma)
             moved[name] = each if is_own else jax.tree.map(lambda v: v.sum(0), each)
         factor[name] = jax.tree.map(lambda x, f=Gamma, own=is_own: controls.agentwise(f, x) if own else f.mean(), part)
     statuses = [consensus.diagnostics.pop(n) for n in list(consensus.diagnostics) if n.endswith("qp_status")]
@@ -231,7 +251,8 @@ def off_policy_factors(
         kept = raw if shortest else jnp.clip(raw, 0.0, 1.0)
         factors |= dict.fromkeys(group, kept)
         clipped += (kept != raw).sum()
-        frozen |= (optax.tree.norm(direction) == 0) & (optax.tree.norm(parts) > 0)
+        if hyper.gram == "batch":  # without a signal the rule has no share of the update
+            frozen |= (optax.tree.norm(direction) == 0) & (optax.tree.norm(parts) > 0)
     return factors, clipped, frozen
 
 
