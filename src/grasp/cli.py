@@ -83,6 +83,8 @@ def parser(arguments: list[str]) -> Parser:
         raise GraspError(f"unknown command '{word}'; {did_you_mean(word, adders)}")
     for add in adders.values():
         add(commands, arguments)
+    if word in adders:
+        refuse_unknown(arguments[1:], commands.choices[word])
     return root
 
 
@@ -107,8 +109,6 @@ def add_train(commands: Any, arguments: list[str]) -> None:
     of_env = env_flags(arguments)
     for flag, kind in of_env.items():
         command.add_argument(flag, metavar="VALUE", default=argparse.SUPPRESS, help=f"the environment's: {kind}")
-    own = [flag for option in known for flag in flags(option)]
-    refuse_unknown(arguments, [*own, *of_env, "--out", "--on", "--parallel", "--tensorboard"], "train")
     command.set_defaults(call=run_train, names=[option.name for option in known], of_env=list(of_env))
 
 
@@ -139,13 +139,12 @@ def typed(option: Field) -> Any:
     return read
 
 
-def refuse_unknown(arguments: list[str], known: list[str], command: str) -> None:
+def refuse_unknown(words: list[str], command: argparse.ArgumentParser) -> None:
     """The nearest right flag, before argparse loses it in a list of everything it did not understand."""
-    if not arguments or arguments[0] != command:
-        return
-    for word in arguments[1:]:
+    known = [flag for flag in command._option_string_actions if flag.startswith("--")]  # argparse has no other list
+    for word in words:
         name = word.partition("=")[0]
-        if name.startswith("--") and name not in [*known, "--help"]:
+        if name.startswith("--") and name not in known:
             raise GraspError(f"unknown option '{name}'; {did_you_mean(name, known)}")
 
 
@@ -216,7 +215,7 @@ def add_compare(commands: Any, _: list[str]) -> None:
     command.set_defaults(call=run_compare)
 
 
-def add_reproduce(commands: Any, arguments: list[str]) -> None:
+def add_reproduce(commands: Any, _: list[str]) -> None:
     command = commands.add_parser("reproduce", help="a table or figure of the paper, or its controls, as one command")
     command.add_argument("suite", metavar="SUITE", help=", ".join(SUITES))
     budgets = "; ".join(f"{name}: {budget.words}" for name, budget in BUDGETS.items())
@@ -226,7 +225,6 @@ def add_reproduce(commands: Any, arguments: list[str]) -> None:
     command.add_argument("--jax", action="store_true", help="our own simulation where the real one is not JAX")
     for name in ("steps", "seeds"):
         command.add_argument(f"--{name}", type=whole(name), help="instead of the budget's")
-    refuse_unknown(arguments, ["--budget", "--out", "--on", "--jax", "--steps", "--seeds"], "reproduce")
     command.set_defaults(call=run_reproduce)
 
 

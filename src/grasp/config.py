@@ -82,9 +82,10 @@ LARGEST = 2**31 - 1
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of an error sentence: the nearest known word, or all of them."""
-    known = list(known)
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}"
+    # dashes and capitals are no likeness: '--lr' is not nearly '--on', and 'FIG-MPE' is 'fig-mpe'
+    spelt = {name.lower().lstrip("-"): name for name in known}
+    near = difflib.get_close_matches(word.lower().lstrip("-"), spelt, n=1, cutoff=0.5)
+    return f"did you mean '{spelt[near[0]]}'?" if near else f"known: {', '.join(spelt.values())}"
 
 
 def defaults(algo: str) -> Hyper:
