@@ -14,24 +14,18 @@ import numpy as np
 
 from grasp import comparison, journal, plots, records, stats, tables
 from grasp.comparison import Comparison, Row, Summary, pair
-from grasp.records import ABSOLUTE, LAST, WHOLE, Evaluation, RunData, in_brackets, in_figures, short
+from grasp.permutation import permutation_p
+from grasp.records import ABSOLUTE, LAST, WHOLE, Evaluation, RunData, in_brackets, in_figures, in_p, short
 from grasp.verdict import sure, verdicts
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "results.md"
 HEADER = ("algorithm", "seeds", "steps", "absolute metric", "last tenth of evaluations", "whole run", "steps to {}")
 BESIDE = (
-    "task",
-    "algorithm",
-    "seeds",
-    "in the end: plain",
-    "with GRASP",
-    "the difference",
-    "over the whole run: plain",
-    "with GRASP",
-    "the difference",
-)
-TOGETHER = ("family", "tasks together", "over the whole run:", "minus", "difference", "deals that part them as far")
+    "task", "algorithm", "seeds", "in the end, without → with GRASP", "difference",
+    "over the whole run, without → with GRASP", "difference",
+)  # fmt: skip
+TOGETHER = ("tasks together", "over the whole run", "difference", "permutation p")
 LOGGED = {
     "u_ratio": "length of u over the gradients'",
     "cosine_to_mean": "cosine of u and their mean",
@@ -48,13 +42,21 @@ NONE = 1e-3
 """A u* shorter than this share of the gradients is none (E7)."""
 DRAWN = ("mean", "update-size", "placebo")
 """Of the variants, those in the picture: the mean in place of u*, as long a step along g_i alone, and one by chance."""
-ASKED = ("mean", "grasp-mappo", "update-size", "step-size", "mappo")
+COMPARED = ("mean", "grasp-mappo", "update-size", "step-size", "mappo")
 """Those that are compared with each other on several tasks together."""
+ASKED = {
+    "mappo": "MAPPO",
+    "update-size": "a step as long along each agent's own gradient (`--control update_size`)",
+    "mean": "the plain mean of the gradients in place of u\\* (`--operator mean`)",
+}
+"""What GRASP-MAPPO was to be compared with in the confirmation, decided before its runs."""
+LIMIT = 0.05 / len(ASKED)
+"""The p below which a difference counts there."""
 WORDS = {
-    ("clear", True): "GRASP is higher",
-    ("clear", False): "GRASP is lower",
-    ("likely", True): "higher, not settled",
-    ("likely", False): "lower, not settled",
+    ("clear", True): " **higher**",
+    ("clear", False): " **lower**",
+    ("likely", True): " higher, not settled",
+    ("likely", False): " lower, not settled",
 }
 
 
@@ -96,23 +98,56 @@ def beside(name: str, result: Comparison) -> list[tuple[str, ...]]:
     ]
 
 
+def counts(lines: list[tuple[str, ...]]) -> str:
+    """How many differences of the table are clear: by chance one in twenty would be."""
+    cells = [cell for line in lines for cell in line[4::2]]
+    clear = {word: sum(f"**{word}**" in cell for cell in cells) for word in ("higher", "lower")}
+    return f"{len(cells)} differences, {clear['higher']} clearly higher and {clear['lower']} clearly lower"
+
+
+def confirmed(runs: list[RunData]) -> str:
+    """The questions that were decided before the runs of the confirmation, and what these say."""
+    of = {name: wholes(runs, name) for name in ("grasp-mappo", *ASKED)}
+    maps = list(of["grasp-mappo"])
+    header = ("GRASP-MAPPO minus", *(env.partition("/")[2] for env in maps), "both", "permutation p", "below the limit")
+    lines = []
+    for other, words in ASKED.items():
+        sides = [[of[name][env] for env in maps] for name in ("grasp-mappo", other)]
+        each = [gap([first], [second]) for first, second in zip(*sides, strict=True)]
+        p = permutation_p(*sides)
+        lines.append((words, *each, gap(*sides), f"{p:.4f}", "yes" if p < LIMIT else "no"))
+    return table_of(header, lines)
+
+
 def together(runs: list[RunData]) -> str:
     """MAPPO, GRASP and what stands in for it by their means over the whole run, on all tasks of a family together: what
-    no task's seeds can settle may be settled by all of them. As `grasp compare --score whole` has it."""
+    no task's seeds can settle may be settled by all of them."""
     lines = []
-    for first, second in itertools.combinations(ASKED, 2):
-        ours = [run for run in runs if run.has_wins and run.label in (first, second)]
-        pairs = [[run for run in ours if run.env == env] for env in dict.fromkeys(run.env for run in ours)]
-        for family in sorted({run.env.partition("/")[0] for run in ours}):
-            tasks = [pair for pair in pairs if len(pair) == 2 and pair[0].env.startswith(f"{family}/")]
-            if len(tasks) < 2:
+    for first, second in itertools.combinations(COMPARED, 2):
+        a, b = wholes(runs, first), wholes(runs, second)
+        for family in sorted({env.partition("/")[0] for env in a}):
+            shared = [env for env in a if env in b and env.startswith(f"{family}/")]
+            if len(shared) < 2:
                 continue
-            found = comparison.compare([run for pair in tasks for run in pair], score="whole")
-            gap = sum(row.mean * (1 if row.label == first else -1) for row in found.rows) / len(tasks)
-            p = next(pair.p for pair in found.improvements if pair.env == comparison.OVERALL)
-            names = ", ".join(pair[0].env.removeprefix(f"{family}/") for pair in tasks)
-            lines.append((family, names, first, second, f"{gap:+.3f}", f"{100 * p:.2f} %"))
+            sides = [[of[env] for env in shared] for of in (a, b)]
+            names = f"{family}: {', '.join(env.removeprefix(f'{family}/') for env in shared)}"
+            lines.append((names, f"{first} minus {second}", gap(*sides), in_p(permutation_p(*sides))))
     return table_of(TOGETHER, lines)
+
+
+def wholes(runs: list[RunData], label: str) -> dict[str, np.ndarray]:
+    """The means over the whole run of a label's seeds, by environment, where there are wins."""
+    return {
+        run.env: np.array([seed.score("win rate", WHOLE) for seed in run.seeds])
+        for run in runs
+        if run.label == label and run.has_wins
+    }
+
+
+def gap(a: list[np.ndarray], b: list[np.ndarray]) -> str:
+    """How much higher the first scores are, averaged over tasks, with its interval."""
+    value, interval = stats.mean_difference(a, b)
+    return f"{value:+.3f} {in_brackets(interval, 'win rate')}"
 
 
 def variants(runs: list[RunData], result: Comparison) -> str:
@@ -132,17 +167,17 @@ def variants(runs: list[RunData], result: Comparison) -> str:
         for run in sorted(scores, key=lambda run: -scores[run].mean())
     ]
     note = (
-        "*Means over seeds; beside a difference, how often scores dealt at random to both sides differ as much "
-        "(of ten such numbers one is below 10 % by chance). KL: from the policy that acted to the one before the "
-        "update's last step. It and the rest: means over the iterations kept. No consensus: share of iterations whose "
-        "u is shorter than a thousandth of the gradients. What a control adds instead of u is not described.*"
+        "*Means over seeds; p: permutation test, not corrected (of ten such numbers one is below 0.1 by chance). "
+        "KL: from the policy that acted to the one before the update's last step; it and the rest are means over the "
+        "iterations kept. No consensus: share of iterations whose u is shorter than a thousandth of the gradients. "
+        "What a control adds instead of u is not described.*"
     )
     return f"{table_of(CONTROL, lines)}\n\n{note}"
 
 
 def apart(a: np.ndarray, b: np.ndarray) -> str:
-    """How much higher the first scores are, and how often chance parts them as far."""
-    return f"{a.mean() - b.mean():+.3f} ({100 * stats.exchange_p(a, b):.0f} %)"
+    """How much higher the first scores are, and the permutation p."""
+    return f"{a.mean() - b.mean():+.3f} (p {in_p(permutation_p(a, b))})"
 
 
 def logged(run: RunData) -> list[str]:
@@ -158,10 +193,14 @@ def logged(run: RunData) -> list[str]:
     return [*cells, f"{np.mean(np.array(of['u_ratio']) < NONE):.0%}" if of["u_ratio"] else "–"]
 
 
-def difference(row: Row, plain: Summary, grasp: Summary) -> tuple[str, str, str]:
+def difference(row: Row, plain: Summary, grasp: Summary) -> tuple[str, str]:
+    """Both IQMs, and their difference with its interval, and whether it is clear."""
     found = pair(row.env, "grasp", "plain", grasp, plain)
-    words = WORDS.get((sure(found), found.difference.value > 0), "no clear difference")
-    return score(row, plain), score(row, grasp), words
+    value, interval = found.difference
+    sign = "+" if value >= 0 else ""
+    words = f"{sign}{in_figures(value, row.metric)} {in_brackets(interval, row.metric)}"
+    both = " → ".join(in_figures(side.iqm, row.metric) for side in (plain, grasp))
+    return both, words + WORDS.get((sure(found), value > 0), "")
 
 
 def section(task: Path, runs: list[RunData], result: Comparison) -> str:
@@ -244,9 +283,10 @@ def page() -> str:
     names = {task: f"{env} ({task.name})" if envs.count(env) > 1 else env for task, env in zip(runs, envs, strict=True)}
     lines = [line for task in runs for line in beside(names[task], results[task])]
     words = (RESULTS / "words.md").read_text().strip().replace("TABLE", table_of(BESIDE, lines))
-    for place, is_confirming in (("TOGETHER", False), ("CONFIRMED", True)):
+    words = words.replace("COUNTS", counts(lines))
+    for place, table, is_confirming in (("TOGETHER", together, False), ("CONFIRMED", confirmed, True)):
         chosen = [run for task, found in runs.items() if confirms(task) == is_confirming for run in found]
-        words = words.replace(place, together(chosen))
+        words = words.replace(place, table(chosen))
     sections = [section(task, found, results[task]) for task, found in runs.items()]
     return "\n\n".join([begin, words, *sections]) + "\n"
 

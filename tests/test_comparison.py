@@ -106,6 +106,15 @@ def test_runs_of_other_code_are_told(two):
     assert has(warnings, "commits of grasp differ", ": abc;", ": abc-dirty)")
 
 
+def test_runs_on_other_versions_of_grasp_or_jax_are_told(two):
+    file = two[1] / "versions.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"grasp": "0.2.0", "jax": "0.10.2"}))
+    assert compare(two).warnings == (
+        "smax/3m: versions of grasp differ between the runs (mappo: 0.1.0; grasp-mappo: 0.2.0)",
+        "smax/3m: versions of jax differ between the runs (mappo: unknown; grasp-mappo: 0.10.2)",
+    )
+
+
 def test_seed_without_evaluation_is_left_out_and_named(tmp_path):
     run = write_run(tmp_path / "a", finished([0.5, 0.6]))
     (run / "seed-2").mkdir()
@@ -204,6 +213,48 @@ def test_records_that_lack_their_keys_are_broken_lines(tmp_path):
     assert len(compare([run]).warnings) == 3
 
 
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("evaluation", {"win_rate": "high"}),
+        ("evaluation", {"return_mean": "0.5"}),
+        ("evaluation", {"episodes": float("nan")}),
+        ("evaluation", {"env_steps": "200"}),
+        ("evaluation", {"env_steps": float("inf")}),
+        ("evaluation", {"returns": [1.0, "x"]}),
+        ("evaluation", {"wins": 3}),
+        ("iteration", {"conflict_rate": "high"}),
+        ("absolute", {"win_rate": [1.0]}),
+    ],
+)
+def test_a_line_whose_scores_are_no_numbers_is_a_broken_one_also_at_the_end(tmp_path, kind, values):
+    run = write_run(tmp_path / "a", finished([0.5, 0.6]), training=True)
+    metrics = run / "seed-1" / "metrics.jsonl"
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    place = [line["kind"] for line in lines].index(kind)
+    lines[place] |= values
+    metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (found,) = load_runs([run])
+    assert found.warnings == (f"{metrics} line {place + 1} is not a whole record and is left out",)
+    seed = found.seeds[1]
+    assert len(seed.evaluations) == (3 if kind == "evaluation" else 4)
+    assert (seed.absolute is None) == (kind == "absolute")
+    assert seed.training["conflict_rate"].shape == (2, 3 if kind == "iteration" else 4)
+
+
+@pytest.mark.parametrize("content", ["garbage", "garbage\n" * 9, "\0" * 100, '{"kind": 1}\n'])
+def test_a_file_of_which_nothing_can_be_read_is_named(tmp_path, content):
+    run = write_run(tmp_path / "a", finished([0.5, 0.6]))
+    metrics = run / "seed-0" / "metrics.jsonl"
+    metrics.write_text(content)
+    warnings = compare([run]).warnings
+    assert warnings[:2] == (f"no line of {metrics} can be read", f"{run}: seed 0 has no evaluation and is left out")
+    words = f"has no evaluation: no line of {metrics} can be read; restore the file, or leave this run out"
+    assert refusal(run / "seed-0") == f"run '{run / 'seed-0'}' {words}"
+    (run / "seed-1" / "metrics.jsonl").write_text("")
+    assert refusal(run) == f"run '{run}' {words}"
+
+
 def test_a_point_repeated_after_resume_counts_once_and_the_later_wins(tmp_path):
     run = write_run(tmp_path / "a", {0: [0.1, 0.2], 1: [0.1, 0.2]})
     with (run / "seed-0" / "metrics.jsonl").open("a") as file:
@@ -233,6 +284,37 @@ def test_labels_name_what_differs(tmp_path):
     assert labels(a, b, other) == ["mappo (optimiser.lr=0.001)", "mappo (optimiser.lr=0.01)", "mappo"]
     assert labels(b, c) == ["mappo (b)", "mappo (c)"]
     assert labels(b, d) == [f"mappo ({b})", f"mappo ({d})"]
+
+
+def test_equal_configurations_are_called_the_same_on_every_environment(tmp_path):
+    """Settings that differ between environments only, as presets do, are not in a label."""
+    seeds = finished([0.5, 0.6])
+
+    def run(name, algo, env, operator, **hyper):
+        config = {"hyper": {"operator": operator} | hyper}
+        return write_run(tmp_path / env[5:] / name, seeds, algo, env, config=config)
+
+    plain = [run("mappo", "mappo", env, "none") for env in ("smax/3m", "smax/8m")]
+    ours = [run("ours", "grasp-mappo", "smax/3m", "min_norm", hidden=64)]
+    ours += [run("mean", "grasp-mappo", "smax/3m", "mean", hidden=64)]
+    ours += [run("ours", "grasp-mappo", "smax/8m", "min_norm", hidden=128)]
+    result = compare([*plain, *ours])
+    labels = ["grasp-mappo (operator=min_norm)", "grasp-mappo (operator=mean)", "grasp-mappo (operator=min_norm)"]
+    assert [found.label for found in load_runs([*plain, *ours])] == ["mappo", "mappo", *labels]
+    assert [found.label for found in result.aggregates] == ["mappo", labels[0]]
+    # a second setting that sets runs apart elsewhere names all of them
+    ours += [run("wide", "grasp-mappo", "smax/8m", "min_norm", hidden=256)]
+    assert [found.label for found in load_runs(ours)] == [
+        f"grasp-mappo (operator={operator}, hidden={hidden})"
+        for operator, hidden in (("min_norm", 64), ("mean", 64), ("min_norm", 128), ("min_norm", 256))
+    ]
+    # too many: the directories' names, also where there is one run
+    ours += [run("far", "grasp-mappo", "smax/8m", "sum", hidden=512, lr=1, kl=1, clip=1, gamma=1)]
+    ours += [run("farther", "grasp-mappo", "smax/8m", "sum", hidden=512, lr=2, kl=2, clip=2, gamma=2)]
+    ours += [run("ours", "grasp-mappo", "smax/2s3z", "min_norm")]
+    assert [found.label for found in load_runs([ours[0], *ours[4:]])] == [
+        f"grasp-mappo ({name})" for name in ("ours", "far", "farther", "ours")
+    ]
 
 
 def test_errors_are_one_sentence_with_the_nearest_right_thing(two, tmp_path):

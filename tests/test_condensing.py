@@ -2,10 +2,11 @@
 
 import hashlib
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
-from comparison_runs import write_run
+from comparison_runs import has, write_run
 from test_commands import finished, here  # noqa: F401  (fixtures)
 
 import grasp
@@ -32,6 +33,63 @@ def test_a_condensed_run_compares_like_the_run_itself(finished, tmp_path):  # no
         assert mine.training.keys() == theirs.training.keys() == {"conflict_rate", "u_ratio"}
     assert read.seeds[0].sha256 == hashlib.sha256((finished / "seed-0" / "metrics.jsonl").read_bytes()).hexdigest()
     assert sorted(path.name for path in (small / "seed-0").iterdir()) == ["metrics.jsonl"]
+
+
+def sha256(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_both_hashes_are_written_and_a_changed_run_is_told_from_the_one_that_was_condensed(finished, tmp_path):  # noqa: F811
+    small = condense(finished, tmp_path / "small")
+    files = [Path("seed-0", "metrics.jsonl"), Path("seed-1", "metrics.jsonl")]
+    assert json.loads((small / "condensed.json").read_text()) == {
+        str(seed): {"whole": sha256(finished / file), "kept": sha256(small / file)} for seed, file in enumerate(files)
+    }
+    assert load_runs([small])[0].warnings == ()
+    lines = [json.loads(line) for line in (small / files[1]).read_text().splitlines()]
+    better = [line | {"return_mean": 1e3} if "return_mean" in line else line for line in lines]
+    (small / files[1]).write_text("".join(json.dumps(line) + "\n" for line in better))
+    (run,) = load_runs([small])
+    words = "was changed after it was condensed: its SHA-256 is not the one in condensed.json"
+    assert run.warnings == (f"{small / files[1]} {words}",)
+    assert [seed.sha256 for seed in run.seeds] == [sha256(finished / files[0]), sha256(small / files[1])]
+    assert has(grasp.compare([small]).warnings, words)
+
+
+def test_what_cannot_be_checked_is_said_once_and_hashed_as_it_is_read(finished, tmp_path):  # noqa: F811
+    small = condense(finished, tmp_path / "small")
+    read = [sha256(small / f"seed-{seed}" / "metrics.jsonl") for seed in (0, 1)]
+    for known in ({}, {"0": "abc", "1": "def"}, {"0": {"whole": "abc"}, "2": {"whole": "abc", "kept": "def"}}):
+        (small / "condensed.json").write_text(json.dumps(known))
+        (run,) = load_runs([small])
+        assert len(run.warnings) == 1
+        assert has(run.warnings, "condensed.json has no SHA-256 of what was kept of seed 0, 1", "cannot be checked")
+        assert [seed.sha256 for seed in run.seeds] == read
+    lost = {str(seed): {"whole": None, "kept": kept} for seed, kept in enumerate(read)}
+    (small / "condensed.json").write_text(json.dumps(lost))
+    (run,) = load_runs([small])
+    assert run.warnings == ()
+    assert [seed.sha256 for seed in run.seeds] == read, "of a run that was recovered from tables there is no other"
+
+
+def test_the_committed_runs_are_as_they_were_condensed():
+    found = sorted((Path(__file__).parent.parent / "results").glob("*/runs/*"))
+    assert len(found) > 50
+    for path in found:
+        recovered = "recovered" in json.loads((path / "versions.json").read_text())
+        for seed, of in json.loads((path / "condensed.json").read_text()).items():
+            assert of["kept"] == sha256(path / f"seed-{seed}" / "metrics.jsonl"), (path, seed)
+            assert (of["whole"] is None) == recovered, path
+    runs = load_runs(found)
+    assert [warning for run in runs for warning in run.warnings] == []
+
+
+def test_a_condensed_run_is_not_condensed_again(finished, tmp_path):  # noqa: F811
+    """Its hash would be of something that nobody trained."""
+    small = condense(finished, tmp_path / "small")
+    with pytest.raises(GraspError, match="is condensed: .* take the run that it was made from"):
+        condense(small, tmp_path / "smaller")
+    assert not (tmp_path / "smaller").exists()
 
 
 def test_of_many_iterations_some_stay_at_even_distances_and_the_last_among_them():

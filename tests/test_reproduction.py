@@ -3,7 +3,9 @@
 import io
 import re
 import signal
+import sys
 from pathlib import Path
+from statistics import stdev
 
 import pytest
 from processes import WAIT, lines_of, start, wait_for
@@ -13,6 +15,7 @@ from grasp import cli, reproduction, runs, suites
 from grasp.consensus import OPERATORS
 from grasp.envs import base as envs
 from grasp.envs import skirmish
+from grasp.records import LAST
 from grasp.suites import BUDGETS, COUNTERPARTS, SUITES, Suite, plain
 from grasp.types import GraspError
 
@@ -98,6 +101,8 @@ def test_a_suite_ends_with_a_report_and_a_second_call_repeats_nothing(small, tmp
     assert [row.label for row in result.rows] == ["mappo", "grasp-mappo"]
     assert "7.5 ± 0.5" in said
     assert "Mind the step." in said
+    of = result.rows[0].by[LAST]
+    assert re.search(rf"7.5 ± 0.5 +│ {of.mean:.2f} ± {stdev(of.scores):.2f}", said), "in the paper's own form"
     assert "[2/2] grasp-mappo on matrix/climbing" in said
     before = contents(tmp_path / "here")
     again, said = reproduce(tmp_path / "here")
@@ -159,10 +164,12 @@ def test_a_suite_killed_half_way_loses_nothing_and_repeats_nothing(tmp_path):
             ["table1-smac"],
             "nothing of table1-smac can be played here; type: grasp reproduce table1-smac --budget smoke --jax",
         ),
+        (["fig-grf", "--jax"], "nothing of fig-grf can be played here, and none of it has a counterpart in JAX; type:"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_writes_nothing(words, sentence, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GRASP_FOOTBALL_PYTHON", sys.executable)  # which has no football, as a new machine
     assert cli.main(["reproduce", *words]) == 2
     said = capsys.readouterr()
     assert sentence in said.err

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from grasp import reproduction, runs
+from grasp import records, reproduction, runs
 from grasp.suites import BUDGETS, SUITES
 
 ROOT = Path(__file__).parent.parent
@@ -50,8 +50,35 @@ def test_every_committed_run_is_condensed_and_small(results):
 
 
 def test_a_difference_is_the_first_minus_the_second(results):
-    assert results.apart(np.array([3.0, 5.0, 4.0]), np.array([1.0, 2.0, 0.0])) == "+3.000 (10 %)"
-    assert results.apart(np.array([1.0, 2.0, 0.0]), np.array([3.0, 5.0, 4.0])) == "-3.000 (10 %)"
+    high, low = np.array([3.0, 5.0, 4.0]), np.array([1.0, 2.0, 0.0])
+    assert results.apart(high, low) == "+3.000 (p 0.1)"
+    assert results.apart(low, high) == "-3.000 (p 0.1)"
+    assert results.gap([high, low], [low, low]).startswith("+1.500 [")
+    assert results.gap([low, low], [high, low]).startswith("-1.500 [")
+
+
+def test_what_was_asked_beforehand_is_answered_by_its_own_runs_and_limit(results):
+    """GRASP-MAPPO minus each of three, on both maps; the answers follow from the exact p and the limit."""
+    confirming = [task for task in results.tasks() if results.confirms(task)]
+    lines = results.confirmed([run for task in confirming for run in results.read(task)]).split("\n")[2:]
+    cells = [line.strip("| ").split(" | ") for line in lines]
+    assert [line[0].split(" ")[0] for line in cells] == ["MAPPO", "a", "the"]
+    scores = {
+        (run.label, task): [seed.score("win rate", records.WHOLE) for seed in run.seeds]
+        for task in confirming
+        for run in results.read(task)
+    }
+    for line, other in zip(cells, ("mappo", "update-size", "mean"), strict=True):
+        gaps = [np.mean(scores["grasp-mappo", task]) - np.mean(scores[other, task]) for task in confirming]
+        told = [float(cell.split(" ")[0]) for cell in line[1:4]]
+        assert told == pytest.approx([*gaps, np.mean(gaps)], abs=6e-4)
+        assert line[-1] == ("yes" if float(line[-2]) < 0.05 / 3 else "no")
+
+
+def test_clear_differences_are_counted(results):
+    row = ("task", "mappo", "5", "1 → 2", "+1 **higher**", "1 → 2", "+1 higher, not settled")
+    lines = [row, (*row[:4], "-1 **lower**", *row[5:])]
+    assert results.counts(lines) == "4 differences, 1 clearly higher and 1 clearly lower"
 
 
 def test_the_readme_s_numbers_are_the_page_s(results):

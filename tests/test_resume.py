@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -223,6 +224,35 @@ def test_a_group_goes_on_from_the_newest_checkpoint_that_all_seeds_have(alone, t
         for file in checkpoint.stored(run.checkpoints(seed)):
             file.unlink()
         run.journal(seed).write_bytes(b"")
+    grasp.resume(run.path)
+    assert [lines_of(run.path, seed) for seed in (0, 1)] == expected
+
+
+def content(run) -> dict[Path, bytes]:
+    """Every file of the run but the lock, which stays empty."""
+    return {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file() and path.name != "lock"}
+
+
+def test_a_damaged_line_is_named_before_anything_is_touched_and_the_seeds_can_be_trained_anew(tmp_path):
+    """Seed 0 has lost its newest checkpoint, so seed 1's would be removed; seed 0's journal is opened first."""
+    sizes = ALONE | {"seeds": 2, "steps": 80 * 6, "eval_interval": 80 * 2}
+    run = grasp.train("mappo", "probe/memory", out=tmp_path / "run", **sizes)
+    expected = [lines_of(run.path, seed) for seed in (0, 1)]
+    checkpoint.stored(run.checkpoints(0))[-1].unlink()
+    lines = run.journal(1).read_bytes().splitlines(keepends=True)
+    lines[2] = lines[2][:20] + b"\0" + lines[2][21:]
+    run.journal(1).write_bytes(b"".join(lines))
+    before = content(run)
+    with pytest.raises(grasp.GraspError) as mistake:
+        grasp.resume(run.path)
+    folders = f"{run.folder(0)} {run.folder(1)}"  # they train as one
+    assert str(mistake.value) == (
+        f"line 3 of {run.journal(1)} is damaged; restore the file, or remove {folders} and train anew with: "
+        f"grasp resume {run.path}"
+    )
+    assert content(run) == before
+    for seed in (0, 1):
+        shutil.rmtree(run.folder(seed))
     grasp.resume(run.path)
     assert [lines_of(run.path, seed) for seed in (0, 1)] == expected
 

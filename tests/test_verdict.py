@@ -5,8 +5,9 @@ import pytest
 from comparison_runs import finished, ramp, write_run
 
 from grasp.comparison import OVERALL, Improvement, Summary, compare, pair
+from grasp.permutation import permutation_p
 from grasp.records import load_runs
-from grasp.stats import Estimate, Paired, difference, exchange_p, probability_of_improvement
+from grasp.stats import Estimate, Paired, difference, probability_of_improvement
 from grasp.verdict import sure, turned, verdicts
 
 HIGH, LOW = [0.8, 0.85, 0.9, 0.82, 0.88], [0.4, 0.45, 0.5, 0.42, 0.48]
@@ -73,13 +74,24 @@ def test_five_seeds_far_apart_are_clear(tmp_path):
     (made,) = verdict(tmp_path, LOW, HIGH)
     assert (made.title, made.sure) == ("qmix is better than mappo on smax/3m", "clear")
     assert "The IQM of qmix (win rate) is 0.400 above that of mappo" in made.detail
-    assert "in 0.8 % of deals; 5 seeds a side." in made.detail
+    assert "permutation p 0.0079; 5 seeds a side." in made.detail
 
 
 def test_three_seeds_cannot_settle_it_however_far_apart(tmp_path):
     (made,) = verdict(tmp_path, HIGH[:3], LOW[:3])
     assert made.title == "mappo scored higher than qmix on smax/3m, but 3 seeds cannot settle it"
     assert made.sure == "likely"
+
+
+def test_who_trained_for_less_has_that_told_and_many_comparisons_too(tmp_path):
+    low, names = [0.1, 0.15, 0.12, 0.11, 0.13], ("mappo", "qmix", "vdn", "happo", "ma2e")
+    paths = [write_run(tmp_path / name, finished(HIGH if name == "qmix" else LOW), algo=name) for name in names[:4]]
+    early = {seed: ([top / 2, top], top) for seed, top in enumerate(low)}
+    paths.append(write_run(tmp_path / "ma2e", early, algo="ma2e"))
+    (made,) = verdicts(compare(load_runs(paths)))
+    assert made.title == "qmix is best on smax/3m"
+    assert "each taken alone: mappo, vdn, happo, ma2e (200 steps against 400)." in made.detail
+    assert made.detail.endswith("Nothing is corrected for 4 comparisons.")
 
 
 def test_overlapping_seeds_are_no_clear_difference(tmp_path):
@@ -101,10 +113,10 @@ def test_one_algorithm_is_compared_with_nothing(tmp_path):
 def test_the_best_of_three(tmp_path):
     (made,) = verdict(tmp_path / "a", LOW, HIGH, [0.1, 0.15, 0.12, 0.11, 0.13])
     assert (made.title, made.sure) == ("qmix is best on smax/3m", "clear")
-    assert made.detail.endswith("Clearly behind qmix: mappo, vdn.")
+    assert made.detail.endswith("Clearly behind qmix, each taken alone: mappo, vdn.")
     (made,) = verdict(tmp_path / "b", LOW, HIGH, [0.84, 0.86, 0.88, 0.83, 0.8])
     assert made.title == "qmix leads on smax/3m, but is not clearly ahead of vdn"
-    assert made.detail.endswith("Clearly behind qmix: mappo.")
+    assert made.detail.endswith("Clearly behind qmix, each taken alone: mappo.")
     (made,) = verdict(tmp_path / "c", HIGH, HIGH[::-1], [0.84, 0.86, 0.88, 0.83, 0.8])
     assert (made.title, made.sure) == ("No clear winner on smax/3m", "open")
     assert "of 3 algorithms reach from 0.843 to 0.850; at least 5 seeds each." in made.detail
@@ -138,7 +150,7 @@ def test_all_environments_come_first(tmp_path):
     assert [made.env for made in found] == [OVERALL, "smax/3m", "smax/8m"]
     assert found[0].title == "qmix is better than mappo over all environments"
     assert "(normalised score) is 0.400 above" in found[0].detail
-    assert "in 0.0 % of deals" in found[0].detail
+    assert "permutation p 3.1e-05;" in found[0].detail
 
 
 def test_a_diverged_seed_is_never_best(tmp_path):
@@ -156,7 +168,7 @@ def test_equal_algorithms_over_three_environments_are_rarely_called_different():
     words = []
     for a, b in drawn:
         chance, gap = probability_of_improvement(list(a), list(b)), difference(list(a), list(b))
-        words.append(sure(Improvement(OVERALL, "a", "b", *chance, gap, exchange_p(list(a), list(b)), None, 5)))
+        words.append(sure(Improvement(OVERALL, "a", "b", *chance, gap, permutation_p(list(a), list(b)), None, 5)))
     assert 0.005 <= words.count("clear") / 200 <= 0.08
 
 

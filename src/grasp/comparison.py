@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from grasp import protocol, stats
+from grasp.permutation import permutation_p
 from grasp.records import ABSOLUTE, LAST, METRICS, WHOLE, RunData, in_figures, metric_of
 from grasp.stats import Estimate, Interval, Paired
 from grasp.types import GraspError
@@ -242,7 +243,7 @@ def pair(env: str, first: str, second: str, a: Summary, b: Summary) -> Improveme
         second,
         *stats.probability_of_improvement(a.scores, b.scores),
         difference=stats.difference(a.scores, b.scores),
-        p=stats.exchange_p(a.scores, b.scores),
+        p=permutation_p(a.scores, b.scores),
         paired=stats.paired_difference(*by_seed),
         fewest=min(len(a.seeds), len(b.seeds)),
     )
@@ -278,7 +279,7 @@ def _pairs_over_all(rows: Sequence[Row], scales: Sequence[Scale], labels: list[s
     for first, second in itertools.combinations(labels, 2):
         a, b = _tasks(rows, scales, first), _tasks(rows, scales, second)
         fewest = min(len(task) for task in a + b)
-        chance, p = stats.probability_of_improvement(a, b), stats.exchange_p(a, b)
+        chance, p = stats.probability_of_improvement(a, b), permutation_p(a, b)
         found.append(Improvement(OVERALL, first, second, *chance, stats.difference(a, b), p, None, fewest))
     return found
 

@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from grasp import exports, plots, tables
 from grasp.comparison import OVERALL, Comparison, Improvement, Row, Summary
-from grasp.records import RunData, flat, in_brackets, in_figures
+from grasp.records import RunData, flat, in_brackets, in_figures, in_p
 from grasp.verdict import sure, verdicts
 from grasp.version import __version__
 
@@ -185,7 +185,7 @@ def _pair(pair: Improvement, metric: str) -> dict[str, Any]:
         "difference": f"{in_figures(gap, metric)} {in_brackets(interval, metric)}",
         "chance": pair.probability,
         "chance_words": chance if pair.interval is None else f"{chance} {in_brackets(pair.interval, 'win rate')}",
-        "p": f"{pair.p:.3f}",
+        "p": in_p(pair.p),
         "paired": None if pair.env == OVERALL else tables.paired(pair, metric),
         "sure": sure(pair),
         "ahead": pair.first if gap > 0 else pair.second,

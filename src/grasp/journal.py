@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,7 @@ class Journal:
 
     def __init__(self, path: Path, keep: int = 0):
         """Open the file and drop everything after its first `keep` bytes: a resumed run writes those lines again."""
-        if keep and (not path.exists() or path.stat().st_size < keep):
-            raise GraspError(f"{path} is shorter than its checkpoint knew it; restore the file, or train anew")
+        need_whole({path: keep})
         self._file = path.open("ab")
         self._file.truncate(keep)
 
@@ -58,6 +58,32 @@ def parse(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return record if isinstance(record, dict) and {"kind", "env_steps"} <= record.keys() else None
+
+
+def need_whole(kept: Mapping[Path, int]) -> None:
+    """GraspError where a journal's first bytes, so many as are kept, are not whole lines; nothing is touched.
+
+    `read` would stop there: whoever went on would choose the best policy among too few and append where nobody reads.
+    The files are of seeds that train as one, which can only begin anew together.
+    """
+    for path, keep in kept.items():
+        fault = _fault(path, keep)
+        if fault:
+            folders, home = " ".join(str(file.parent) for file in kept), path.parent.parent
+            raise GraspError(f"{fault}; restore the file, or remove {folders} and train anew with: grasp resume {home}")
+
+
+def _fault(path: Path, keep: int) -> str:
+    """What is wrong with the first bytes of a journal; empty where nothing is."""
+    if not keep:
+        return ""
+    content = path.read_bytes()[:keep] if path.exists() else b""
+    *lines, rest = content.split(b"\n")
+    broken = [number for number, line in enumerate(lines, 1) if parse(line) is None]
+    if not broken and len(content) < keep:
+        return f"{path} is shorter than its checkpoint knew it"
+    broken += [len(lines) + 1] if rest else []  # not where a line ended when the checkpoint was written
+    return f"line {broken[0]} of {path} is damaged" if broken else ""
 
 
 def read(path: Path) -> list[dict[str, Any]]:

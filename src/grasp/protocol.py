@@ -5,8 +5,9 @@ episodes in an evaluation or at the end: they set the noise of a score and, sinc
 many noisy evaluations, how far that choice flatters it. All evaluations of grasp are greedy, and which score is
 compared is one decision for all runs on an environment, so neither can differ.
 
-Only told: commits of grasp, steps, seeds and the spacing of evaluations. Algorithms have iterations of different
-lengths, and runs of different lengths are a question one may ask ("is 20k steps of QMIX enough?"); curves show both.
+Only told: commits and versions of grasp, versions of jax, steps, seeds and the spacing of evaluations. Algorithms have
+iterations of different lengths, and runs of different lengths are a question one may ask ("is 20k steps of QMIX
+enough?"); curves show both.
 """
 
 import numpy as np
@@ -47,7 +48,8 @@ def distrust(group: list[RunData], metric: str, final: str) -> list[str]:
     reached = [span({seed.env_steps for seed in run.seeds}) for run in group]
     ragged = [(run, steps) for run, steps in zip(group, reached, strict=True) if "–" in steps and not _unfinished(run)]
     found += [f"the seeds of {run.label} reached {steps} env steps" for run, steps in ragged]
-    found += _differing("commits of grasp", group, [str(run.versions.get("commit", "unknown")) for run in group])
+    for name, what in (("commit", "commits of grasp"), ("grasp", "versions of grasp"), ("jax", "versions of jax")):
+        found += _differing(what, group, [str(run.versions.get(name, "unknown")) for run in group])
     found += _differing("env steps", group, reached)
     found += _differing("evaluation points", group, [_points(run) for run in group])
     found += _differing("seeds", group, [" ".join(str(seed.seed) for seed in run.seeds) for run in group])

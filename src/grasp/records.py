@@ -1,8 +1,6 @@
 """Run directories as they were left: finished, killed half way, or short of a seed."""
 
 import dataclasses
-import hashlib
-import json
 import math
 import shlex
 from collections.abc import Sequence
@@ -14,10 +12,12 @@ import numpy as np
 from jaxtyping import Float
 
 from grasp import presets
+from grasp.condensing import Hashes, hashes_of, sha256
 from grasp.config import EVALUATIONS, RUN_FIELDS, header
 from grasp.hyper import ALGORITHMS
 from grasp.journal import parse
-from grasp.runs import CONDENSED, is_seed, locate
+from grasp.labels import Named, labels
+from grasp.runs import CONDENSED, is_seed, locate, read_object
 from grasp.types import GraspError
 
 METRICS = {"win rate": "win_rate", "return": "return_mean"}
@@ -50,7 +50,8 @@ class SeedData:
     """Training metric -> (env steps, values), only those in `TRAINING` that the run has."""
     env_steps: int
     sha256: str
-    """Of the metrics file as it was read; of a condensed run, of the file that it was made from."""
+    """Of the metrics file as it was read; of a condensed run that is as it was written, of the file that it was made
+    from, where that is known."""
 
     def curve(self, metric: str) -> Float[np.ndarray, "2 _"]:
         """(env steps, values) of one of `METRICS`."""
@@ -135,6 +136,11 @@ def in_brackets(interval: tuple[float, float] | None, metric: str) -> str:
     return "n/a" if interval is None else f"[{in_figures(interval[0], metric)}, {in_figures(interval[1], metric)}]"
 
 
+def in_p(p: float) -> str:
+    """A p value as every table prints it."""
+    return f"{p:.2g}"
+
+
 def span(values: set[Any]) -> str:
     known = sorted(v for v in values if v is not None)
     return "" if not known else f"{known[0]:,}" if known[0] == known[-1] else f"{known[0]:,}–{known[-1]:,}"
@@ -149,7 +155,9 @@ def load_runs(paths: Sequence[str | Path]) -> list[RunData]:
     for whole, path in unique.items():
         if whole.parent in unique and is_seed(whole):
             raise GraspError(f"'{path}' is a seed of '{unique[whole.parent]}', which is named too; name one of them")
-    return _with_labels([_load_run(path) for path in unique.values()])
+    runs = [_load_run(path) for path in unique.values()]
+    names = labels([Named(run.algo, run.env, flat(run.config), run.path) for run in runs])
+    return [dataclasses.replace(run, label=name) for run, name in zip(runs, names, strict=True)]
 
 
 def _load_run(path: Path) -> RunData:
@@ -157,17 +165,24 @@ def _load_run(path: Path) -> RunData:
     config = header((directory / "config.json").read_text(errors="replace"), str(directory / "config.json"))
     versions = {}
     if (directory / "versions.json").is_file():
-        versions = _read_object(directory / "versions.json")
+        versions = read_object(directory / "versions.json")
     numbers = sorted(int(d.name[5:]) for d in directory.iterdir() if is_seed(d))
-    read = [_load_seed(directory, n) for n in ([only] if only is not None else numbers)]
+    hashes = hashes_of(directory)
+    read = [_load_seed(directory, n, hashes) for n in ([only] if only is not None else numbers)]
     seeds = tuple(seed for seed, _ in read if seed.evaluations)
+    warnings = [w for _, found in read for w in found]
+    if not seeds and warnings:
+        raise GraspError(f"run '{path}' has no evaluation: {warnings[0]}; restore the file, or leave this run out")
     if not seeds:
         done = max((seed.env_steps for seed, _ in read), default=0)
         raise GraspError(
             f"run '{path}' has no evaluation yet ({done:,} of {config.get('steps', 'unknown')} env steps done); "
             f"wait for the first, or continue it with 'grasp resume {directory}'"
         )
-    warnings = [w for _, broken in read for w in broken]
+    bare = [str(seed.seed) for seed in seeds if hashes is not None and str(seed.seed) not in hashes]
+    if bare:
+        lacks = f"{CONDENSED} has no SHA-256 of what was kept of seed {', '.join(bare)}"
+        warnings.append(f"{path}: {lacks}, so whether it was changed cannot be checked")
     warnings += [f"{path}: seed {s.seed} has no evaluation and is left out" for s, _ in read if s not in seeds]
     if only is None:
         warnings += [f"{path}: seed {n} has not begun and is left out" for n in _planned(config) if n not in numbers]
@@ -181,31 +196,40 @@ def _planned(config: dict[str, Any]) -> range:
     return range(first, first + number) if isinstance(first, int) and isinstance(number, int) else range(0)
 
 
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text())
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise GraspError(f"'{path}' is not a JSON object; restore it, or leave this run out")
-    return value
-
-
 def _parse(line: str) -> dict[str, Any] | None:
-    """The record on a line, or None if it is not a whole one."""
+    """The record on a line, or None if it is not a whole one: what is read of it must be numbers."""
     record = parse(line.encode())
-    scored = record is None or record["kind"] not in ("evaluation", ABSOLUTE) or "return_mean" in record
-    return record if scored else None
+    if record is None or not isinstance(record["env_steps"], int) or not isinstance(record.get("episodes"), int | None):
+        return None
+    if record["kind"] not in ("evaluation", ABSOLUTE):
+        return record if _are_numbers([record.get(name) for name in TRAINING]) else None
+    scores = [record.get("return_mean"), record.get("win_rate")]
+    episodes = [record.get("returns") or [], record.get("wins") or []]
+    return record if "return_mean" in record and all(map(_are_numbers, [scores, *episodes])) else None
 
 
-def _load_seed(directory: Path, seed: int) -> tuple[SeedData, list[str]]:
-    """One seed's records and the lines that could not be read; a broken last line is only a run that was killed."""
+def _are_numbers(values: Any) -> bool:
+    """Whether it is a list of numbers and of nulls, which stand for NaN."""
+    return isinstance(values, list) and all(isinstance(value, int | float | None) for value in values)
+
+
+def _load_seed(directory: Path, seed: int, hashes: dict[str, Hashes] | None) -> tuple[SeedData, list[str]]:
+    """One seed's records, and what a reader must know of its file; a broken last line without its end is only a run
+    that was killed."""
     path = directory / f"seed-{seed}" / "metrics.jsonl"
     content = path.read_bytes() if path.is_file() else b""
-    lines = content.decode(errors="replace").rstrip().split("\n") if content else []
+    lines = content.decode(errors="replace").split("\n")
     parsed = [_parse(line) for line in lines]
-    broken = [f"{path} line {i} is not a whole record and is left out" for i, r in enumerate(parsed[:-1], 1) if not r]
+    broken = [i for i, line in enumerate(lines[:-1], 1) if line.strip() and parsed[i - 1] is None]
+    warnings = [f"{path} line {i} is not a whole record and is left out" for i in broken]
     records = [r for r in parsed if r]
+    if content.strip() and not records:
+        warnings = [f"no line of {path} can be read"]
+    known, digest = (hashes or {}).get(str(seed)), sha256(content)
+    if known and known.kept != digest:
+        warnings.append(f"{path} was changed after it was condensed: its SHA-256 is not the one in {CONDENSED}")
+    elif known:
+        digest = known.whole or digest
     # A resumed run may repeat a point: the later line is the one that its checkpoints continue from.
     points = {r["env_steps"]: _evaluation(r) for r in records if r["kind"] == "evaluation"}
     absolute = [_evaluation(r) for r in records if r["kind"] == ABSOLUTE]
@@ -216,9 +240,7 @@ def _load_seed(directory: Path, seed: int) -> tuple[SeedData, list[str]]:
             training[name] = np.array(sorted(series.items()), dtype=float).T
     reached = int(max((r["env_steps"] for r in records), default=0))
     evaluations = tuple(points[step] for step in sorted(points))
-    whole = _read_object(directory / CONDENSED) if (directory / CONDENSED).is_file() else {}
-    sha256 = str(whole.get(str(seed), hashlib.sha256(content).hexdigest()))
-    return SeedData(seed, evaluations, absolute[-1] if absolute else None, training, reached, sha256), broken
+    return SeedData(seed, evaluations, absolute[-1] if absolute else None, training, reached, digest), warnings
 
 
 def _evaluation(record: dict[str, Any]) -> Evaluation:
@@ -257,25 +279,3 @@ def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in config.items():
         found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return found
-
-
-def _with_labels(runs: list[RunData]) -> list[RunData]:
-    """Name each run by its algorithm and, among runs of the same one on the same environment, by what differs."""
-    labels = []
-    for run in runs:
-        twins = [r for r in runs if (r.algo, r.env) == (run.algo, run.env)]
-        labels.append(run.algo if len(twins) == 1 else f"{run.algo} ({_difference(run, twins)})")
-    return [dataclasses.replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
-
-
-def _difference(run: RunData, twins: list[RunData]) -> str:
-    """What sets a run apart: at most three fields of its config, else its directory, else its path."""
-    configs = [flat(r.config) for r in twins]
-    mine = configs[twins.index(run)]
-    # `out` always differs and says less than the directory's name.
-    differing = [k for k in mine if k != "out" and any(c.get(k) != mine[k] for c in configs)]
-    fields = [tuple(str(c.get(k)) for k in differing) for c in configs]
-    if 0 < len(differing) <= 3 and len(set(fields)) == len(twins):
-        return ", ".join(f"{k.removeprefix('hyper.')}={mine[k]}" for k in differing)
-    names = [r.path.resolve().name for r in twins]
-    return str(run.path) if len(set(names)) < len(names) else run.path.resolve().name

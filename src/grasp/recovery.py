@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 
 from grasp import checkpoint
-from grasp.journal import read
+from grasp.journal import need_whole, read
 from grasp.runs import Run
 from grasp.types import Algorithm, GraspError, Key, PyTree
 
@@ -42,7 +42,8 @@ def newest_common(
 ) -> list[tuple[PyTree, dict[str, str]]] | None:
     """The newest checkpoint that all seeds have whole, for each of them; None where they have not begun.
 
-    Newer ones are removed: the journal is about to be cut back to the chosen one.
+    Newer ones are removed: the journal is about to be cut back to the chosen one. Nothing is where a seed's journal is
+    damaged before that: what is there may be all that is left of a finished run.
     """
     found = [whole_checkpoints(run, seed, like, check, report) for seed in seeds]
     common = set.intersection(*(set(f) for f in found))
@@ -53,6 +54,7 @@ def newest_common(
             f"the seeds of {run.path} have no checkpoint of the same iteration; restore one, or train anew"
         )
     chosen = max(common)
+    need_whole({run.journal(seed): int(f[chosen][1]["journal"]) for seed, f in zip(seeds, found, strict=True)})
     for seed in seeds:
         for path in checkpoint.stored(run.checkpoints(seed)):
             if checkpoint.number_of(path) > chosen:

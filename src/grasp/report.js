@@ -269,11 +269,11 @@ function provenance() {
 
 const TERMS = {
   "IQM": "the interquartile mean over seeds: the mean without the best and the worst quarter; with fewer than four seeds, the mean.",
-  "95 % interval": "percentile bootstrap over seeds, 2,000 draws. It is narrow for few seeds: of a normal mean it covers about 84 % with five and 76 % with three. It is n/a for one seed and for seeds that all score the same.",
+  "95 % interval": "percentile bootstrap over seeds, 2,000 draws. It is narrow for few seeds: of the IQM of normal scores it covers about 90 % with five and 74 % with three. It is n/a for one seed and for seeds that all score the same.",
   "absolute metric": "the best checkpoint of a run, by its evaluations, evaluated again on fresh episodes. Where an early checkpoint was lucky, it says little about the end of training.",
   "final score": "the mean of the last tenth of a run's evaluations.",
   "P(first higher)": "the probability that a seed of the first scores above a seed of the second; ties count half. 0.5 is no difference.",
-  "permutation p": "how often scores dealt at random to the two sides differ in mean at least as much. Three seeds a side cannot get below 0.1, five not below 0.008.",
+  "permutation p": "how often a random relabelling of the runs gives means at least as far apart. Three seeds a side cannot get below 0.1, five not below 0.008.",
   "at equal seeds": "the mean of the differences between runs with the same seed number, and its interval.",
   "verdict": "“is better” needs an interval of the difference without zero and a permutation p of at most 0.05; “scored higher, not settled” has only the first, as a fifth of equal algorithms with three seeds would. “No clear difference” does not mean that there is none.",
   "performance profile": "for every score, the share of runs above it; a curve that lies higher everywhere is better. Bands are 95 % at each point, not for the whole curve.",

@@ -21,9 +21,10 @@ from grasp.launch.local import resolved
 from grasp.launch.machines import place_of
 from grasp.launch.places import crew_on
 from grasp.launch.tasks import Plan, tasks_of
-from grasp.records import in_brackets, in_figures
+from grasp.records import LAST, in_brackets, in_figures
 from grasp.status import Row, Status
 from grasp.suites import BUDGETS, COUNTERPARTS, SUITES, Budget, Entry, Suite
+from grasp.tables import deviating
 from grasp.types import GraspError
 
 
@@ -73,7 +74,8 @@ def reproduce(
         notes=[*missing, *filter(None, [chosen.note])],
     )
     console.print(beside_the_paper(chosen, result))
-    say(console, chosen.note)
+    for words in result.warnings:
+        say(console, words)
     say(console, f"the report: {home / 'report' / 'report.html'}")
     return result
 
@@ -112,7 +114,8 @@ def scenarios(
     if missing and offered:
         say(console, f"to run our own simulation of them ({', '.join(offered)}), type: {command}")
     if not playable:
-        raise GraspError(f"nothing of {name} can be played here; type: {command if offered else 'grasp doctor'}")
+        hint = f"type: {command}" if offered else "and none of it has a counterpart in JAX; type: grasp doctor"
+        raise GraspError(f"nothing of {name} can be played here{';' if offered else ','} {hint}")
     return playable, missing
 
 
@@ -184,11 +187,14 @@ def carry_out(jobs: list[Job], on: str, console: Console) -> list[str]:
 
 
 def beside_the_paper(suite: Suite, result: Comparison) -> Table:
-    """Our scores, and the paper's where it gives one."""
-    table = Table(title=Text(suite.shows, style="bold"), title_justify="left")
-    for column in ("environment", "algorithm", "ours (IQM)", "95 % interval", "the paper's"):
+    """Our scores in the last tenth of evaluations, and the paper's where it gives one: as mean ± deviation, which it
+    prints (it does not say of which score), and as IQM."""
+    title = f"{suite.shows}: the last tenth of evaluations"
+    table = Table(title=Text(title, style="bold"), title_justify="left")
+    for column in ("environment", "algorithm", "the paper's mean", "our mean", "our IQM", "95 % interval"):
         table.add_column(column, overflow="fold")
     for row in result.rows:
-        ours = in_figures(row.iqm, row.metric), in_brackets(row.interval, row.metric)
-        table.add_row(*(Text(cell) for cell in (row.env, row.label, *ours, row.claim or "–")))
+        of = row.by[LAST]
+        iqm = in_figures(of.iqm, row.metric), in_brackets(of.interval, row.metric)
+        table.add_row(*(Text(cell) for cell in (row.env, row.label, row.claim or "–", deviating(row, of), *iqm)))
     return table

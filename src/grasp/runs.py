@@ -4,7 +4,7 @@ DIR/config.json      the complete configuration
 DIR/versions.json    what it ran on
 DIR/seed-S/          metrics.jsonl, checkpoints/, snapshots/, policy.safetensors (the best snapshot, at the end);
                      lock, and claim.json while somebody writes it (grasp.claims)
-DIR/condensed.json   only in a copy without networks (grasp.condensing)
+DIR/condensed.json   only in a copy without networks (grasp.condensing): the hashes of its metrics
 """
 
 import contextlib
@@ -19,6 +19,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -121,6 +122,17 @@ def locate(path: Path) -> tuple[Path, int | None]:
     near = [home] if home else inside[:3]
     hint = f"did you mean {' '.join(str(p) for p in near)}?" if near else "name one that 'grasp train' wrote"
     raise GraspError(f"'{path}' is not a run directory (it holds no config.json); {hint}")
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A run's JSON file that is not its configuration."""
+    try:
+        value = json.loads(path.read_text())
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise GraspError(f"'{path}' is not a JSON object; restore it, or leave this run out")
+    return value
 
 
 def extend(run: Run, steps: int) -> Run:

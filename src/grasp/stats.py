@@ -1,15 +1,14 @@
 """The statistics a comparison of runs needs: pure numpy, vectorised, seeded.
 
 A score is one number per training seed, so every interval here but Wilson's is over seeds. The percentile bootstrap is
-narrow for few seeds: of the mean of normal scores a nominal 95 % covers about 89 % with ten seeds, 84 % with five, 76 %
+narrow for few seeds: of the IQM of normal scores a nominal 95 % covers about 93 % with ten seeds, 90 % with five, 74 %
 with three. It says nothing about one seed or about seeds that all agree: then the answer is None, never an interval
-without width. `exchange_p` is exact at any number of seeds, and says so when there are too few to tell.
+without width. `grasp.permutation` has the test that is honest with few seeds.
 
 Where scores of several tasks are taken, seeds are drawn anew within each task (stratified), and tasks may have
 different numbers of seeds. The definitions are those of Agarwal et al. (2021), "rliable".
 """
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import NormalDist
@@ -26,8 +25,6 @@ Statistic = Callable[[Float[np.ndarray, "*reps n"]], Reduced]
 Task = Float[np.ndarray, "*_"]
 BLOCK = 64
 """Points of a curve resampled at once: what keeps the memory of long curves small."""
-EXACT = 20_000
-"""Ways to deal scores to two sides up to which all of them are counted; beyond, as many are drawn."""
 
 
 class Estimate(NamedTuple):
@@ -82,7 +79,7 @@ def optimality_gap(x: Float[np.ndarray, "*reps n"], threshold: float = 1.0) -> R
     return threshold - np.minimum(x, threshold).mean(axis=-1)
 
 
-def _strata(values: Scores | Sequence[Scores]) -> list[Task]:
+def strata(values: Scores | Sequence[Scores]) -> list[Task]:
     """Scores as a list of tasks; a flat list is one task."""
     nested = len(values) > 0 and np.ndim(values[0]) > 0
     return [np.asarray(task, dtype=float) for task in (values if nested else [values])]
@@ -113,7 +110,7 @@ def bootstrap(
     taken over all scores together, as rliable does. None if any task has fewer than two seeds, or if in every task all
     seeds score the same: the spread is then unknown, not zero. None, too, if a seed diverged to NaN.
     """
-    tasks = _strata(values)
+    tasks = strata(values)
     if _unknown(tasks):
         return None
     drawn = _draw(tasks, reps, np.random.default_rng(seed))
@@ -144,7 +141,7 @@ def difference(
     seed: int = 0,
 ) -> Estimate:
     """`statistic` of `a` minus that of `b`; the interval draws the seeds of both sides, task by task, anew."""
-    sides = [_strata(a), _strata(b)]
+    sides = [strata(a), strata(b)]
     first, second = (statistic(np.concatenate(side)) for side in sides)
     value = float(first - second)
     short = min(len(task) for side in sides for task in side) < 2
@@ -155,25 +152,18 @@ def difference(
     return Estimate(value, _ends(np.asarray(statistic(drawn_a) - statistic(drawn_b)), level))
 
 
-def exchange_p(a: Scores | Sequence[Scores], b: Scores | Sequence[Scores], seed: int = 0) -> float:
-    """How often scores dealt at random to the two sides would differ in mean at least as much (permutation test).
-
-    Of several tasks, scores are dealt within each, and the mean of the differences counts. Exact on one task with at
-    most `EXACT` ways to deal, so honest with few seeds: three against three never get below 2 / 20. NaN if a score is.
-    """
-    sides = list(zip(_strata(a), _strata(b), strict=True))
-    if any(np.isnan(scores).any() for side in sides for scores in side):
-        return float("nan")
-    exact = len(sides) == 1 and math.comb(sum(map(len, sides[0])), len(sides[0][0])) <= EXACT
-    rng, gap, dealt, noise = np.random.default_rng(seed), 0.0, np.zeros(()), 0.0
-    for first, second in sides:
-        n, pool = len(first), np.concatenate([first, second])
-        every = itertools.combinations(range(len(pool)), n)
-        ways = np.array(list(every)) if exact else rng.random((EXACT, len(pool))).argsort(axis=1)[:, :n]
-        centred = (pool - pool.mean()) * (1 / n + 1 / len(second))  # those of one side add up to the gap of the means
-        gap, dealt, noise = gap + centred[:n].sum(), dealt + centred[ways].sum(axis=1), noise + np.abs(centred).sum()
-    as_far = np.abs(dealt) >= abs(gap) * (1 - 1e-12) - 1e-12 * noise
-    return float(as_far.mean()) if exact else float((1 + as_far.sum()) / (1 + EXACT))
+def mean_difference(
+    a: Sequence[Scores], b: Sequence[Scores], reps: int = 2000, level: float = 0.95, seed: int = 0
+) -> Estimate:
+    """The difference of the means, averaged over tasks, which all count alike; seeds are drawn anew within each."""
+    sides = list(zip(strata(a), strata(b), strict=True))
+    value = float(np.mean([first.mean() - second.mean() for first, second in sides]))
+    everything = [scores for side in sides for scores in side]
+    if math.isnan(value) or min(map(len, everything)) < 2 or all(_unknown([scores]) for scores in everything):
+        return Estimate(value, None)
+    rng = np.random.default_rng(seed)
+    gaps = [np.subtract(*(x.mean(axis=-1) for x in _draw(side, reps, rng))) for side in sides]
+    return Estimate(value, _ends(np.mean(gaps, axis=0), level))
 
 
 def paired_difference(a: Mapping[int, float], b: Mapping[int, float]) -> Paired | None:
@@ -201,7 +191,7 @@ def probability_of_improvement(
     both sides anew; it is None if a side has only one in a task, or if all pairs fall the same way in every task, so
     that no other draw could fall differently.
     """
-    sides = list(zip(_strata(a), _strata(b), strict=True))
+    sides = list(zip(strata(a), strata(b), strict=True))
     if any(np.isnan(scores).any() for side in sides for scores in side):
         return float("nan"), None
     tables = [(x[:, None] > y[None, :]) + 0.5 * (x[:, None] == y[None, :]) for x, y in sides]
@@ -252,7 +242,7 @@ def profile(
     seed: int = 0,
 ) -> Profile:
     """The performance profile: the share of runs above each threshold, averaged over tasks (run-score distribution)."""
-    known = _strata(tasks)
+    known = strata(tasks)
     above = [(task[:, None] > thresholds[None, :]).astype(float) for task in known]
     share = np.mean([task.mean(axis=0) for task in above], axis=0)
     if _unknown(known):

@@ -177,7 +177,7 @@ SUITES = {
         note="The paper does not name the three maps of this figure; these are our guess.",
     ),
     "controls": Suite(
-        "what part of GRASP's effect is the consensus (ALGORITHMS E1 to E6)",
+        "what part of GRASP's effect is the consensus (ALGORITHMS E1 to E7)",
         ("mpe/simple_spread", "skirmish/3m"),
         CONTROLS,
     ),

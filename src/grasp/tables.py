@@ -55,8 +55,14 @@ def cells(row: Row, summary: Summary, header: tuple[str, ...] = HEADER) -> tuple
     found: dict[str, str] = dict(zip(HEADER, plain, strict=True))
     if header == CLAIMED:
         found["the paper's mean"] = row.claim or "–"
-        found["mean"] += f" ± {in_figures(stdev(summary.scores), row.metric)}" if len(summary.scores) > 1 else ""
+        found["mean"] = deviating(row, summary)
     return tuple(found[name] for name in header)
+
+
+def deviating(row: Row, summary: Summary) -> str:
+    """The mean over seeds and its standard deviation, as papers have it."""
+    spread = f" ± {in_figures(stdev(summary.scores), row.metric)}" if len(summary.scores) > 1 else ""
+    return f"{in_figures(summary.mean, row.metric)}{spread}"
 
 
 def _chances(pairs: list[Improvement]) -> list[str]:

@@ -1,7 +1,7 @@
 """Who is better, by how much and how sure we are, in words that are never stronger than the numbers.
 
 "is better" needs both: the interval of the difference of IQMs leaves out zero, and an exact permutation test, which
-three seeds a side cannot pass, finds at most one deal in twenty as far apart. With only the first, one "scored higher,
+three seeds a side cannot pass, gives a p of at most 0.05. With only the first, one "scored higher,
 but n seeds cannot settle it": of equal algorithms with three seeds a fifth gets that far. Else there is "no clear
 difference", which does not mean that there is none.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from grasp.comparison import OVERALL, Comparison, Improvement, Row, pair
-from grasp.records import ABSOLUTE, LAST, WHOLE, in_brackets, in_figures
+from grasp.records import ABSOLUTE, LAST, WHOLE, in_brackets, in_figures, in_p, short
 from grasp.stats import Estimate
 
 Sure = Literal["clear", "likely", "open"]
@@ -67,13 +67,14 @@ def verdicts(comparison: Comparison) -> list[Verdict]:
     found = []
     if len(comparison.aggregates) > 1:
         scores = {a.label: a.iqm.value for a in comparison.aggregates}
-        made = _verdict(OVERALL, scores, comparison.improvements, "win rate", "normalised score")
+        made = _verdict(OVERALL, scores, comparison.improvements, "win rate", "normalised score", {})
         found.append(_doubted(made) if comparison.mixed else made)
     for env in dict.fromkeys(row.env for row in comparison.rows):
         rows = [row for row in comparison.rows if row.env == env]
         scores, metric = {row.label: row.iqm for row in rows}, rows[0].metric
         what = f"{metric} over the whole run" if rows[0].final == WHOLE else metric
-        made = _contradicted(_verdict(env, scores, comparison.improvements, metric, what), rows)
+        steps = {row.label: row.env_steps[1] for row in rows}
+        made = _contradicted(_verdict(env, scores, comparison.improvements, metric, what, steps), rows)
         found.append(_doubted(made) if env in comparison.mixed else made)
     return found
 
@@ -89,8 +90,16 @@ def _doubted(made: Verdict) -> Verdict:
     return replace(made, title=title, detail=f"{why} {made.detail}", sure="open")
 
 
-def _verdict(env: str, scores: dict[str, float], pairs: Sequence[Improvement], metric: str, what: str) -> Verdict:
-    """The title from the best algorithm against all others, the detail from the best against the next."""
+def _verdict(
+    env: str,
+    scores: dict[str, float],
+    pairs: Sequence[Improvement],
+    metric: str,
+    what: str,
+    steps: dict[str, int],
+) -> Verdict:
+    """The title from the best algorithm against all others, the detail from the best against the next. Whoever is
+    behind after fewer `steps` has that told beside its name."""
     best, *others = sorted(scores, key=lambda label: _known(scores[label]), reverse=True)
     if not others:
         return Verdict(env, f"{best} on {env}", "There is nothing to compare it with.", "open")
@@ -104,8 +113,17 @@ def _verdict(env: str, scores: dict[str, float], pairs: Sequence[Improvement], m
         detail = f"The IQMs ({what}) of {len(scores)} algorithms reach {reach}; at least {_seeds(seen)} each."
     behind = [other for other in others if rank[other] == "clear"]
     if len(others) > 1 and behind:
-        detail += f" Clearly behind {best}: {', '.join(behind)}."
+        names = ", ".join(f"{other}{_shorter(steps, other, best)}" for other in behind)
+        detail += f" Clearly behind {best}, each taken alone: {names}."
+        detail += f" Nothing is corrected for {len(others)} comparisons." if len(others) > FEW else ""
     return Verdict(env, title, detail, degree)
+
+
+def _shorter(steps: dict[str, int], other: str, best: str) -> str:
+    """What tells that an algorithm trained for less; nothing where it did not, but for a part of an iteration."""
+    if steps.get(other, 0) >= 0.95 * steps.get(best, 0):
+        return ""
+    return f" ({short(steps[other])} steps against {short(steps[best])})"
 
 
 def _seeds(seen: dict[str, Improvement]) -> str:
@@ -148,7 +166,7 @@ def _numbers(found: Improvement, metric: str, what: str) -> str:
     text += f", 95 % interval of the difference {in_brackets(interval, metric)}" if interval else ""
     text += f"; a seed of {found.first} scores higher with probability {found.probability:.2f}"
     text += f" {in_brackets(found.interval, 'win rate')}" if found.interval else ""
-    text += f"; scores dealt at random part the means as far in {100 * found.p:.1f} % of deals"
+    text += f"; permutation p {in_p(found.p)}"
     return f"{text}; {found.fewest} seed{'s' * (found.fewest > 1)} a side."
 
 
