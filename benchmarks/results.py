@@ -112,10 +112,10 @@ def confirmed(runs: list[RunData]) -> str:
     header = ("GRASP-MAPPO minus", *(env.partition("/")[2] for env in maps), "both", "permutation p", "below the limit")
     lines = []
     for other, words in ASKED.items():
-        sides = [[of[name][env] for env in maps] for name in ("grasp-mappo", other)]
-        each = [gap([first], [second]) for first, second in zip(*sides, strict=True)]
-        p = permutation_p(*sides)
-        lines.append((words, *each, gap(*sides), f"{p:.4f}", "yes" if p < LIMIT else "no"))
+        ours, theirs = ([of[name][env] for env in maps] for name in ("grasp-mappo", other))
+        each = [gap([first], [second]) for first, second in zip(ours, theirs, strict=True)]
+        p = permutation_p(ours, theirs)
+        lines.append((words, *each, gap(ours, theirs), f"{p:.4f}", "yes" if p < LIMIT else "no"))
     return table_of(header, lines)
 
 
@@ -129,9 +129,9 @@ def together(runs: list[RunData]) -> str:
             shared = [env for env in a if env in b and env.startswith(f"{family}/")]
             if len(shared) < 2:
                 continue
-            sides = [[of[env] for env in shared] for of in (a, b)]
+            ours, theirs = ([of[env] for env in shared] for of in (a, b))
             names = f"{family}: {', '.join(env.removeprefix(f'{family}/') for env in shared)}"
-            lines.append((names, f"{first} minus {second}", gap(*sides), in_p(permutation_p(*sides))))
+            lines.append((names, f"{first} minus {second}", gap(ours, theirs), in_p(permutation_p(ours, theirs))))
     return table_of(TOGETHER, lines)
 
 
