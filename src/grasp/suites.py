@@ -136,6 +136,7 @@ CONTROLS = (
     grasp("kl-stop", trust="kl_stop", kl=0.005),
     grasp("trcco", trust="trcco"),
 )
+BY_OPERATOR = (Entry("mappo", "mappo"), *(grasp(name, operator=name) for name in OPERATORS))
 SUITES = {
     "table1-smac": Suite(
         "Table 1 and its figure, SMAC",
@@ -181,11 +182,7 @@ SUITES = {
         ("mpe/simple_spread", "skirmish/3m"),
         CONTROLS,
     ),
-    "operators": Suite(
-        "every consensus operator",
-        ("mpe/simple_spread",),
-        (Entry("mappo", "mappo"), *(grasp(name, operator=name) for name in OPERATORS)),
-    ),
+    "operators": Suite("every consensus operator", ("mpe/simple_spread",), BY_OPERATOR),
     "algorithms": Suite(
         "all algorithms on small tasks, with our own settings",
         ("matrix/climbing", "mpe/simple_spread", "smax/3m", "skirmish/3m"),
@@ -252,6 +249,12 @@ SUITES = {
         tuned(*CONTROLS, steps=400_000, decays=True, **BATTLES),
         preset="default",
     ),
+    "results-operators_5m_vs_6m": Suite(
+        "every consensus operator on Skirmish's 5m_vs_6m",
+        ("skirmish/5m_vs_6m",),
+        tuned(*BY_OPERATOR, steps=400_000, decays=True, **BATTLES),
+        preset="default",
+    ),
     **{
         f"results-skirmish_{name}": Suite(
             f"MAPPO, GRASP-MAPPO, the gradients' mean and longer steps on Skirmish's {name}",
@@ -259,8 +262,14 @@ SUITES = {
             tuned("mappo", "grasp-mappo", MEAN, STEP_SIZE, UPDATE_SIZE, steps=steps, seeds=3, decays=True, **BATTLES),
             preset="default",
         )
-        for name, steps in (("8m", 300_000), ("terran_5_vs_5", 1_500_000), ("MMM2", 300_000))
+        for name, steps in (("8m", 300_000), ("terran_5_vs_5", 1_500_000))
     },
+    "results-skirmish_MMM2": Suite(
+        "MAPPO and GRASP-MAPPO on Skirmish's MMM2",
+        ("skirmish/MMM2",),
+        tuned("mappo", "grasp-mappo", steps=300_000, seeds=3, decays=True, **BATTLES),
+        preset="default",
+    ),
     **{
         f"results-confirmation_{name}": Suite(
             f"whether what was found on Skirmish holds with new seeds, on {name}",
