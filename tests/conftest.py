@@ -5,14 +5,19 @@ from pathlib import Path
 
 # jax's LAPACK is OpenBLAS, whose threads spin against each other on few cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Tests run small programs once: compiling them costs far more than running them unoptimised.
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
+# Tests run small programs once: compiling them costs far more than running them unoptimised. Once in the flags, which
+# xdist's workers inherit: named twice it would be another key of the cache.
+os.environ["XLA_FLAGS"] = " ".join(
+    dict.fromkeys([*os.environ.get("XLA_FLAGS", "").split(), "--xla_backend_optimization_level=0"])
+)
 
 import jax
 import pytest
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
-jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parent.parent / ".pytest_cache" / "jax"))
+# Beside that of the command line, so that every checkout on a machine has it: half of a cold run is compiling.
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grasp" / "tests"
+jax.config.update("jax_compilation_cache_dir", str(CACHE))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
