@@ -34,14 +34,13 @@ LOGGED = {
 """What an iteration logs that tells the variants of GRASP apart (ALGORITHMS E7)."""
 EARLY = 0.25
 """Share of a run in which it is asked how far updates move: who has won hardly moves any more."""
-CONTROL = (
-    "variant", "whole run, mean", "minus mappo's", "minus grasp-mappo's", "KL of an update, first quarter", "whole run",
-    *LOGGED.values(), "no consensus",
-)  # fmt: skip
+BASES = ("mappo", "grasp-mappo", "min_norm")
+"""What variants are compared with; the last two are one, which among operators is called by its own."""
 NONE = 1e-3
 """A u* shorter than this share of the gradients is none (E7)."""
-DRAWN = ("mean", "update-size", "placebo")
-"""Of the variants, those in the picture: the mean in place of u*, as long a step along g_i alone, and one by chance."""
+DRAWN = ("mean", "update-size", "placebo", "min_norm", "upgrad", "random")
+"""Of the variants, those in the picture: the mean in place of u*, as long a step along g_i alone, one by chance; and a
+few operators."""
 COMPARED = ("mean", "grasp-mappo", "update-size", "step-size", "mappo")
 """Those that are compared with each other on several tasks together."""
 ASKED = {
@@ -156,12 +155,13 @@ def variants(runs: list[RunData], result: Comparison) -> str:
         return ""
     rows = {row.label: row for row in result.rows}
     scores = {run: np.array(rows[run.label].by[WHOLE].scores) for run in runs if run.algo.endswith("mappo")}
-    others = {run.label: scores[run] for run in scores if run.label in ("mappo", "grasp-mappo")}
+    others = {run.label: scores[run] for run in scores}
+    bases = [label for label in BASES if label in others]
     lines = [
         (
             run.label,
             in_figures(float(scores[run].mean()), rows[run.label].metric),
-            *("–" if run.label == other else apart(scores[run], others[other]) for other in ("mappo", "grasp-mappo")),
+            *("–" if run.label == other else apart(scores[run], others[other]) for other in bases),
             *logged(run),
         )
         for run in sorted(scores, key=lambda run: -scores[run].mean())
@@ -172,7 +172,10 @@ def variants(runs: list[RunData], result: Comparison) -> str:
         "iterations kept. No consensus: share of iterations whose u is shorter than a thousandth of the gradients. "
         "What a control adds instead of u is not described.*"
     )
-    return f"{table_of(CONTROL, lines)}\n\n{note}"
+    minus = [f"minus {label}'s" for label in bases]
+    moves = ("KL of an update, first quarter", "whole run")
+    header = ("variant", "whole run, mean", *minus, *moves, *LOGGED.values(), "no consensus")
+    return f"{table_of(header, lines)}\n\n{note}"
 
 
 def apart(a: np.ndarray, b: np.ndarray) -> str:

@@ -15,6 +15,8 @@ class Named(NamedTuple):
     env: str
     settings: dict[str, Any]
     """Under dotted names."""
+    usual: dict[str, Any]
+    """The settings that the algorithm has where nobody chooses others, as far as they are known."""
     path: Path
 
 
@@ -28,7 +30,8 @@ def labels(runs: Sequence[Named]) -> list[str]:
 
 
 def _additions(runs: list[Named]) -> list[str]:
-    """What follows the name of an algorithm: nothing, a few settings that differ, else its directory, else its path."""
+    """What follows the name of an algorithm: nothing, a few settings that differ and are not its usual ones, else its
+    directory, else its path."""
     names = [run.path.resolve().name for run in runs]
     offers = [[""] * len(runs), names, [str(run.path) for run in runs]]
     twins = [[r for r in runs if r.env == env] for env in dict.fromkeys(run.env for run in runs)]
@@ -48,4 +51,5 @@ def _differing(twins: list[Named]) -> list[str]:
 
 
 def _chosen(run: Named, fields: list[str]) -> str:
-    return ", ".join(f"{f.removeprefix('hyper.')}={run.settings[f]}" for f in fields if f in run.settings)
+    own = [f for f in fields if f in run.settings and (f not in run.usual or run.settings[f] != run.usual[f])]
+    return ", ".join(f"{f.removeprefix('hyper.')}={run.settings[f]}" for f in own)

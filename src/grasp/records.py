@@ -156,7 +156,7 @@ def load_runs(paths: Sequence[str | Path]) -> list[RunData]:
         if whole.parent in unique and is_seed(whole):
             raise GraspError(f"'{path}' is a seed of '{unique[whole.parent]}', which is named too; name one of them")
     runs = [_load_run(path) for path in unique.values()]
-    names = labels([Named(run.algo, run.env, flat(run.config), run.path) for run in runs])
+    names = labels([Named(run.algo, run.env, flat(run.config), _usual(run.algo), run.path) for run in runs])
     return [dataclasses.replace(run, label=name) for run, name in zip(runs, names, strict=True)]
 
 
@@ -271,6 +271,11 @@ def _command(algo: str, env: str, config: dict[str, Any]) -> str:
     own = {name: chosen[name] for name in usual if name in chosen and chosen[name] != usual[name]}
     flags = [f"--{name} {str(value).lower() if isinstance(value, bool) else value}" for name, value in own.items()]
     return " ".join(["grasp train", algo, shlex.quote(env), *flags])
+
+
+def _usual(algo: str) -> dict[str, Any]:
+    """An algorithm's own defaults; none of one that this grasp does not have."""
+    return flat({"hyper": dataclasses.asdict(ALGORITHMS[algo])}) if algo in ALGORITHMS else {}
 
 
 def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
