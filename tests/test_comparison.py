@@ -331,6 +331,11 @@ def test_errors_are_one_sentence_with_the_nearest_right_thing(two, tmp_path):
     assert message(run, run / "seed-1").endswith(f"is a seed of '{run}', which is named too; name one of them")
     empty = write_run(tmp_path / "new", {0: []})
     assert "no evaluation yet (0 of 400 env steps done)" in message(empty)
+    for name in ("c", "d"):
+        write_run(tmp_path / name, {0: []})
+    assert f"did you mean {tmp_path / '*'}?" in message(tmp_path)
+    deep = write_run(tmp_path / "suite" / "env" / "run", {0: []})
+    assert f"did you mean {deep}?" in message(tmp_path / "suite")
     (empty / "config.json").write_text("{")
     assert "is not a configuration of grasp" in message(empty)
 

@@ -118,8 +118,10 @@ def locate(path: Path) -> tuple[Path, int | None]:
     home = next((p for p in list(path.absolute().parents)[:2] if (p / "config.json").is_file()), None)
     if home == path.absolute().parent and is_seed(path):
         return path.absolute().parent, int(path.absolute().name[5:])
-    inside = sorted(p.parent for p in path.glob("*/config.json"))
-    near = [home] if home else inside[:3]
+    near = [home] if home else []
+    for within in ("*", "*/*"):  # runs, or a suite's environments with theirs
+        inside = sorted(p.parent for p in path.glob(f"{within}/config.json"))
+        near = near or (inside if len(inside) <= 3 else [path / within])
     hint = f"did you mean {' '.join(str(p) for p in near)}?" if near else "name one that 'grasp train' wrote"
     raise GraspError(f"'{path}' is not a run directory (it holds no config.json); {hint}")
 
