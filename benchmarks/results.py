@@ -225,7 +225,9 @@ def section(task: Path, runs: list[RunData], result: Comparison) -> str:
     changed = variants(runs, result)
     words = words.strip().replace("SEEDS", by_seed(runs))
     parts = (heading, f"**{found.title}.** {found.detail}", table, how, picture, words, changed)
-    return "\n\n".join([part for part in parts if part] + [folded(told, made)])
+    summary = "how it was measured, and the commands with the commits they ran at"
+    folded = f"<details><summary>{summary}</summary>\n\n{told}\n\n{made}\n\n</details>"
+    return "\n\n".join([part for part in parts if part] + [folded])
 
 
 def cells(row: Row, returns: dict[str, str]) -> tuple[str, ...]:
@@ -266,15 +268,8 @@ def by_seed(runs: list[RunData]) -> str:
     return table_of(("seed", *(run.label for run in runs)), lines)
 
 
-def score(row: Row, summary: Summary | None) -> str:
-    if summary is None:
-        return "–"
+def score(row: Row, summary: Summary) -> str:
     return f"{in_figures(summary.iqm, row.metric)} {in_brackets(summary.interval, row.metric)}"
-
-
-def folded(told: str, made: str) -> str:
-    summary = "how it was measured, and the commands with the commits they ran at"
-    return f"<details><summary>{summary}</summary>\n\n{told}\n\n{made}\n\n</details>"
 
 
 def page() -> str:
