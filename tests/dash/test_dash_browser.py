@@ -7,6 +7,7 @@ import time
 import pytest
 from dash_cases import as_lines, evaluation, history, iteration, write_run
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -61,6 +62,16 @@ class Page:
 
     def wait(self, condition, what: str):
         WebDriverWait(self.driver, PATIENCE, 0.05).until(lambda _: condition(), f"never: {what}")
+
+    def point(self, selector: str, place: int = 0, click: bool = False) -> bool:
+        """Whether the pointer got there before the page, which has just opened, drew that element anew."""
+        try:
+            found = self.driver.find_elements(By.CSS_SELECTOR, selector)[place]
+            moved = ActionChains(self.driver).move_to_element(found)
+            (moved.click() if click else moved).perform()
+        except StaleElementReferenceException:
+            return False
+        return True
 
     def slide(self, place: int) -> None:
         self.driver.execute_script(
@@ -268,9 +279,8 @@ def test_strings_from_runs_are_shown_as_text(show, tmp_path):
     write_run(tmp_path / "two", {0: history()}, algo=f"grasp-{evil}", env=evil)
     page = show(tmp_path)
     page.wait(lambda: page.count("#charts .card svg[role=img]") == 1, "a chart")
-    chart = page.find("#charts svg[role=img]")
-    ActionChains(page.driver).move_to_element(chart).perform()
-    page.wait(lambda: "<img" in page.text(".gc-tip:not([hidden])"), "the label in the tooltip")
+    shown = ".gc-tip:not([hidden])"
+    page.wait(lambda: page.point("#charts svg[role=img]") and "<img" in page.text(shown), "the label in the tooltip")
     page.wait(lambda: f"grasp-{evil}" in page.text("#tables"), "the configuration")
     assert f"({folder})" in page.text("#runs")
     assert page.count("img:not(#film)") == 0
@@ -367,8 +377,7 @@ def trained(tmp_path_factory):
 def test_a_click_on_a_curve_opens_the_replay_of_that_checkpoint(show, trained):
     page = show(trained)
     page.wait(lambda: page.count("#charts .gc-dot") == 4, "four evaluations")
-    dot = page.driver.find_elements(By.CSS_SELECTOR, "#charts .gc-dot")[1]
-    ActionChains(page.driver).move_to_element(dot).click().perform()
+    page.wait(lambda: page.point("#charts .gc-dot", 1, click=True), "a click")
     page.wait(lambda: "mappo on matrix/climbing, after 400 steps" in page.text("#replay"), "the panel")
     loaded = "const f = document.getElementById('film'); return f.complete ? f.naturalWidth : 0"
     WebDriverWait(page.driver, 120, 0.2).until(lambda d: d.execute_script(loaded) > 100, page.text("#replay"))
@@ -384,8 +393,7 @@ def test_a_replay_that_fails_says_why(show, tmp_path, trained):
         path.unlink()
     page = show(tmp_path / "runs")
     page.wait(lambda: page.count("#charts .gc-dot") == 4, "four evaluations")
-    dot = page.driver.find_elements(By.CSS_SELECTOR, "#charts .gc-dot")[1]
-    ActionChains(page.driver).move_to_element(dot).click().perform()
+    page.wait(lambda: page.point("#charts .gc-dot", 1, click=True), "a click")
     page.wait(lambda: "has no snapshot at 400 steps" in page.text("#replay-notice"), "the sentence")
     assert [m for m in page.complaints() if "409" not in m] == []
 
