@@ -31,18 +31,18 @@ def permutation_p(a: Scores | Sequence[Scores], b: Scores | Sequence[Scores], se
     sides = list(zip(strata(a), strata(b), strict=True))
     if any(np.isnan(scores).any() for side in sides for scores in side):
         return float("nan")
-    gap = sum(shares(first, second)[: len(first)].sum() for first, second in sides)
-    size = sum(np.abs(shares(first, second)).sum() for first, second in sides)
-    far = abs(gap) * (1 - ROUNDING) - ROUNDING * size
+    own = [shares(first, second) for first, second in sides]
+    gap = sum(share[: len(first)].sum() for share, (first, _) in zip(own, sides, strict=True))
+    far = abs(gap) * (1 - ROUNDING) - ROUNDING * sum(np.abs(share).sum() for share in own)
     if far <= 0:
         return 1.0
     ways = [math.comb(len(first) + len(second), len(first)) for first, second in sides]
     halves = split(ways)
     if max(ways) > EXACT or max(math.prod(ways[i] for i in half) for half in halves) > HALF:
         rng = np.random.default_rng(seed)
-        drawn = sum(relabelled(first, second, rng) for first, second in sides)
+        drawn = sum(relabelled(share, len(first), rng) for share, (first, _) in zip(own, sides, strict=True))
         return float((1 + (np.abs(drawn) >= far).sum()) / (1 + EXACT))
-    one, other = (every([relabelled(*sides[i]) for i in half]) for half in halves)
+    one, other = (every([relabelled(own[i], len(sides[i][0])) for i in half]) for half in halves)
     other = np.sort(other)
     above = len(other) - np.searchsorted(other, far - one, side="left")
     below = np.searchsorted(other, -far - one, side="right")
@@ -67,9 +67,9 @@ def shares(first: Task, second: Task) -> Float[np.ndarray, "_"]:
     return (pool - pool.mean()) * (1 / len(first) + 1 / len(second))
 
 
-def relabelled(first: Task, second: Task, rng: np.random.Generator | None = None) -> Float[np.ndarray, "_"]:
-    """The difference of the means under every relabelling, or under those that are drawn."""
-    own, n = shares(first, second), len(first)
+def relabelled(own: Float[np.ndarray, "_"], n: int, rng: np.random.Generator | None = None) -> Float[np.ndarray, "_"]:
+    """The difference of the means where any `n` are the first side's, by what each score adds: under every relabelling,
+    or under those that are drawn."""
     if rng is None:
         ways = np.array(list(itertools.combinations(range(len(own)), n)))
     else:

@@ -1,9 +1,9 @@
 """Who is better, by how much and how sure we are, in words that are never stronger than the numbers.
 
 "is better" needs both: the interval of the difference of IQMs leaves out zero, and an exact permutation test, which
-three seeds a side cannot pass, gives a p of at most 0.05. With only the first, one "scored higher,
-but n seeds cannot settle it": of equal algorithms with three seeds a fifth gets that far. Else there is "no clear
-difference", which does not mean that there is none.
+three seeds a side cannot pass, gives a p of at most 0.05. With only the first, one "scored higher, but n seeds cannot
+settle it": of equal algorithms with three seeds a fifth gets that far. Else there is "no clear difference", which does
+not mean that there is none.
 """
 
 import math
