@@ -27,7 +27,7 @@ demo: setup
 
 # The README's pictures, of the demo's runs.
 pictures: setup browser
-	$(BIN)/python benchmarks/pictures.py demo
+	$(BIN)/python scripts/pictures.py demo
 
 # The evidence in results/: days on two cores, to be interrupted at will. Its runs without their networks, and the page.
 RUNS := runs/results
@@ -38,7 +38,7 @@ results: setup
 	    run=$$(dirname $$run) && kept=results/$$task/runs/$$(basename $$run) && rm -rf $$kept && $(BIN)/grasp condense $$run --out $$kept || exit; \
 	  done \
 	done
-	$(BIN)/python benchmarks/results.py
+	$(BIN)/python scripts/results.py
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations 20

@@ -10,8 +10,8 @@ import numpy as np
 import optax
 import pytest
 
-from grasp import autoencoder as ae
-from grasp import transformer
+from grasp.algos.ma2e import autoencoder as ae
+from grasp.nn import transformer
 from grasp.types import GraspError
 
 MODES = ["paper", "released"]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grasp import checkpoint
+from grasp.runs import checkpoint
 
 
 @pytest.fixture

@@ -12,8 +12,10 @@ import pytest
 from processes import WAIT, lines_of
 
 import grasp
-from grasp import claims, runs, training
-from grasp.claims import Busy, claimed
+from grasp import runs
+from grasp.runs import lock
+from grasp.runs.lock import Busy, claimed
+from grasp.training import loop
 
 AWAY = {"host": "away", "boot": "another", "pid": 1, "token": "theirs"}
 TINY = {
@@ -24,9 +26,9 @@ TINY = {
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(claims, "SETTLED", 0.05)
-    monkeypatch.setattr(claims, "RENEWED", 0.05)
-    monkeypatch.setattr(claims, "PAUSE", 0.05)
+    monkeypatch.setattr(lock, "SETTLED", 0.05)
+    monkeypatch.setattr(lock, "RENEWED", 0.05)
+    monkeypatch.setattr(lock, "PAUSE", 0.05)
 
 
 def leave(folder, age: float, words: dict | bytes = AWAY) -> None:
@@ -48,7 +50,7 @@ def test_a_claim_says_who_holds_it_is_renewed_and_leaves_nothing(tmp_path):
         path = tmp_path / "claim.json"
         said = json.loads(path.read_text())
         assert said["pid"] == os.getpid()
-        assert claims.here().items() <= said.items()
+        assert lock.here().items() <= said.items()
         os.utime(path, (0, 0))
         eventually(lambda: path.stat().st_mtime > time.time() - 60)
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]
@@ -59,10 +61,10 @@ def test_a_second_holder_of_the_same_machine_is_refused_at_once(tmp_path):
         pass
 
 
-@pytest.mark.parametrize("words", [AWAY, b"", b"[1]", {"host": claims.here()["host"], "boot": "before it was started"}])
+@pytest.mark.parametrize("words", [AWAY, b"", b"[1]", {"host": lock.here()["host"], "boot": "before it was started"}])
 def test_a_claim_of_another_machine_holds_while_it_is_fresh(tmp_path, words):
     """Also one that is being written this moment, and one of a machine that only has our name."""
-    leave(tmp_path, claims.STALE - 5, words)
+    leave(tmp_path, lock.STALE - 5, words)
     before = (tmp_path / "claim.json").read_bytes()
     with pytest.raises(Busy, match=r"is being written on \S+.*; wait for it or stop it first"), claimed(tmp_path):
         pass
@@ -70,7 +72,7 @@ def test_a_claim_of_another_machine_holds_while_it_is_fresh(tmp_path, words):
 
 
 def test_a_stale_claim_of_another_machine_is_taken_over(tmp_path):
-    leave(tmp_path, claims.STALE + 5)
+    leave(tmp_path, lock.STALE + 5)
     with claimed(tmp_path) as claim:
         claim.check()
     assert not (tmp_path / "claim.json").exists()
@@ -80,7 +82,7 @@ def test_age_is_told_by_the_storage_s_clock(tmp_path, monkeypatch):
     """Neither a machine whose clock is ahead nor one whose clock is behind takes a fresh claim for a stale one."""
     leave(tmp_path, 0.0)
     for hours in (-5, 5):
-        monkeypatch.setattr(claims.time, "time", lambda shift=hours * 3600, real=time.time: real() + shift)
+        monkeypatch.setattr(lock.time, "time", lambda shift=hours * 3600, real=time.time: real() + shift)
         with pytest.raises(Busy), claimed(tmp_path):
             pass
 
@@ -106,12 +108,12 @@ with claimed(pathlib.Path({str(tmp_path)!r})):
 
 def test_without_the_system_s_lock_only_age_tells(tmp_path, monkeypatch):
     def refuse(*_):
-        raise OSError(claims.errno.ENOLCK, "No locks available")
+        raise OSError(lock.errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(claims.fcntl, "flock", refuse)
+    monkeypatch.setattr(lock.fcntl, "flock", refuse)
     with claimed(tmp_path), pytest.raises(Busy), claimed(tmp_path):
         pass
-    leave(tmp_path, claims.STALE + 5, claims.here())
+    leave(tmp_path, lock.STALE + 5, lock.here())
     with claimed(tmp_path) as claim:
         claim.check()
 
@@ -121,11 +123,11 @@ def test_who_waits_gets_a_claim_that_is_given_up_or_grows_stale(tmp_path, monkey
     threading.Timer(0.3, (tmp_path / "claim.json").unlink).start()
     with claimed(tmp_path, patience=WAIT):
         pass
-    monkeypatch.setattr(claims, "STALE", 1.0)
+    monkeypatch.setattr(lock, "STALE", 1.0)
     leave(tmp_path, 0.0)
     with claimed(tmp_path, patience=WAIT):
         pass
-    monkeypatch.setattr(claims, "STALE", 60.0)
+    monkeypatch.setattr(lock, "STALE", 60.0)
     leave(tmp_path, 0.0)
     with pytest.raises(Busy, match="is being written on away"), claimed(tmp_path, patience=0.3):
         pass
@@ -133,8 +135,8 @@ def test_who_waits_gets_a_claim_that_is_given_up_or_grows_stale(tmp_path, monkey
 
 def test_of_two_who_take_over_at_the_same_moment_one_goes_on(tmp_path, monkeypatch):
     """The other machine's write comes last, between ours and our second look."""
-    leave(tmp_path, claims.STALE + 5)
-    monkeypatch.setattr(claims.time, "sleep", lambda _: leave(tmp_path, 0.0))
+    leave(tmp_path, lock.STALE + 5)
+    monkeypatch.setattr(lock.time, "sleep", lambda _: leave(tmp_path, 0.0))
     with pytest.raises(Busy, match="is being written on away"), claimed(tmp_path):
         pass
     assert json.loads((tmp_path / "claim.json").read_text()) == AWAY
@@ -164,12 +166,12 @@ def test_a_training_that_was_taken_over_writes_nothing_more(tmp_path, kind):
             frozen.update(contents(cut.folder(0)))
 
     with pytest.raises(grasp.GraspError, match="was taken over on away"):
-        training.train(cut, [0], report)
+        loop.train(cut, [0], report)
     assert frozen
     assert contents(cut.folder(0)) == frozen
     with pytest.raises(grasp.GraspError, match="is being written on away"):
         grasp.resume(cut.path)
-    leave(cut.folder(0), claims.STALE + 5)
+    leave(cut.folder(0), lock.STALE + 5)
     grasp.resume(cut.path)
     assert lines_of(cut.path) == expected
 
@@ -181,5 +183,5 @@ def contents(folder):
 def test_who_waited_for_one_that_finished_touches_nothing(tmp_path):
     run = grasp.train("mappo", "matrix/climbing", out=tmp_path / "run", **TINY)
     before = {path: (path.stat().st_mtime_ns, data) for path, data in contents(run.path).items()}
-    training.train(run, [0], lambda line: pytest.fail("nothing is left to do"))
+    loop.train(run, [0], lambda line: pytest.fail("nothing is left to do"))
     assert {path: (path.stat().st_mtime_ns, data) for path, data in contents(run.path).items()} == before

@@ -9,8 +9,8 @@ import pytest
 import grasp
 from grasp import cli, runs
 from grasp.config import configure
-from grasp.hyper import ALGORITHMS
-from grasp.journal import read
+from grasp.config.hyperparameters import ALGORITHMS
+from grasp.runs.metrics_log import read
 
 TINY = {
     "num_envs": 4, "rollout": 10, "chunk": 5, "epochs": 2, "hidden": 8,
@@ -23,7 +23,7 @@ FLAGS = [part for name, value in TINY.items() for part in (f"--{name}", str(valu
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("grasp.cache.enable", lambda: None)
+    monkeypatch.setattr("grasp.training.compilation_cache.enable", lambda: None)
     return tmp_path
 
 
@@ -230,7 +230,7 @@ def test_a_second_writer_is_refused(finished):
 def test_an_option_of_the_environment_is_part_of_what_was_trained(here, capsys, monkeypatch):
     told = []
     monkeypatch.setattr("grasp.api.train", lambda algo, env, **options: told.append((algo, env)) or here)
-    monkeypatch.setattr("grasp.report.print_run", lambda run, console: None)
+    monkeypatch.setattr("grasp.cli.summary.print_run", lambda run, console: None)
     assert cli.main(["train", "mappo", "skirmish/3m", "--env.start_jitter", "0.5", "--env.enemy", "hold"]) == 0
     assert told == [("mappo", "skirmish/3m?enemy=hold,start_jitter=0.5")]
     config = configure("mappo", "skirmish/3m?enemy=hold", {})

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from comparison_runs import finished, has, ramp, text, write_run, write_seed
 
-from grasp import comparison, exports, plots, tables
+from grasp.analysis import comparison, export, plots, tables
+from grasp.analysis.run_data import load_runs, short
+from grasp.analysis.statistics import bootstrap, iqm, probability_of_improvement
+from grasp.analysis.tables import latex, markdown, render
 from grasp.api import compare
-from grasp.records import load_runs, short
-from grasp.stats import bootstrap, iqm, probability_of_improvement
-from grasp.tables import latex, markdown, render
 from grasp.types import GraspError
 
 
@@ -547,7 +547,7 @@ def test_every_number_of_a_row_stands_in_its_own_column(two, tmp_path):
     assert tables.cells(row, row)[2:6] == (
         f"{row.iqm:.3f}", f"[{row.interval[0]:.3f}, {row.interval[1]:.3f}]", "0.380", "0.300"
     )  # fmt: skip
-    line = next(line for line in csv.DictReader(exports.rows(result).splitlines()) if line["algorithm"] == "vdn")
+    line = next(line for line in csv.DictReader(export.rows(result).splitlines()) if line["algorithm"] == "vdn")
     low, high = row.interval
     for name, value in {"iqm": row.iqm, "low": low, "high": high, "mean": 0.38, "median": 0.3}.items():
         assert float(line[name]) == pytest.approx(value, rel=1e-5), name
@@ -556,7 +556,7 @@ def test_every_number_of_a_row_stands_in_its_own_column(two, tmp_path):
 
 def test_a_number_that_does_not_exist_is_an_empty_cell(tmp_path):
     run = write_run(tmp_path / "a", {0: ([0.0] * 4, 0.0), 1: ([0.0] * 4, 0.0)})
-    (line, *_) = csv.DictReader(exports.rows(compare([run])).splitlines())
+    (line, *_) = csv.DictReader(export.rows(compare([run])).splitlines())
     assert line["threshold"] == ""
     assert line["steps_to_threshold"] in ("", "None")
 

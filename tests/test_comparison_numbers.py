@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from comparison_runs import finished, has, ramp, text, write_run, write_seed
 
-from grasp import cli, exports, stats, tables
+from grasp import cli
 from grasp import config as configs
-from grasp.comparison import OVERALL, compare
-from grasp.permutation import permutation_p
-from grasp.records import load_runs
+from grasp.analysis import export, statistics, tables
+from grasp.analysis.comparison import OVERALL, compare
+from grasp.analysis.permutation_test import permutation_p
+from grasp.analysis.run_data import load_runs
+from grasp.analysis.verdict import verdicts
 from grasp.types import GraspError
-from grasp.verdict import verdicts
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def test_every_score_is_summarised_and_the_absolute_one_compared(pair):
     assert row.by["absolute"].scores == row.scores == pytest.approx((0.6, 0.65, 0.7, 0.75))
     assert row.by["last 10 %"].scores == pytest.approx((0.5, 0.6, 0.7, 0.8))
     assert (row.by["last 10 %"].iqm, row.by["last 10 %"].median) == pytest.approx((0.65, 0.65))
-    assert row.by["last 10 %"].interval == stats.bootstrap(row.by["last 10 %"].scores, stats.iqm)
+    assert row.by["last 10 %"].interval == statistics.bootstrap(row.by["last 10 %"].scores, statistics.iqm)
     shown = tables.markdown(compared(*pair))
     for name in tables.NAMES.values():
         assert shown.count(name) == 1
@@ -81,7 +82,7 @@ def test_pairs_hold_difference_permutation_and_equal_seeds(pair):
     result = compared(*pair)
     a, b = result.rows
     (found,) = result.improvements
-    assert found.difference == stats.difference(a.scores, b.scores)
+    assert found.difference == statistics.difference(a.scores, b.scores)
     assert found.p == permutation_p(a.scores, b.scores)
     assert found.fewest == 4
     assert found.paired is not None
@@ -158,7 +159,7 @@ def test_aggregates_are_over_the_environments_that_algorithms_share(several):
     result = compared(*several)
     assert [found.label for found in result.aggregates] == ["mappo", "qmix"]
     tasks = [[0.5, 0.75, 0.25], (np.array([10.0, 20.0, 40.0, 30.0]) - 2.5) / 37.5]
-    expected = stats.aggregate(tasks)
+    expected = statistics.aggregate(tasks)
     assert result.aggregates[0].iqm == expected["IQM"]
     assert result.aggregates[0].optimality_gap == expected["optimality gap"]
     assert has(result.warnings, "without vdn")
@@ -167,7 +168,7 @@ def test_aggregates_are_over_the_environments_that_algorithms_share(several):
     assert [(p.first, p.second, p.paired, p.fewest) for p in over_all] == [("mappo", "qmix", None, 3)]
     assert 0 < over_all[0].p <= 1
     other = [[0.75, 1.0, 0.875], (np.array([30.0, 40.0, 20.0, 35.0]) - 2.5) / 37.5]
-    assert over_all[0].probability == stats.probability_of_improvement(tasks, other)[0]
+    assert over_all[0].probability == statistics.probability_of_improvement(tasks, other)[0]
     shown = tables.markdown(result)
     assert "## all environments: normalised score" in shown
     assert "- mpe/spread: returns on a scale where 0 is 2.50" in shown
@@ -196,13 +197,13 @@ def test_csv_has_a_line_for_each_score_and_quotes_its_cells(tmp_path):
     a = write_run(tmp_path / "a", finished([0.5, 0.75]), config={"lr": 1, "hidden": 2})
     b = write_run(tmp_path / "b", finished([0.5, 0.5]), config={"lr": 2, "hidden": 3})
     result = compared(a, b)
-    lines = list(csv.DictReader(io.StringIO(exports.rows(result))))
+    lines = list(csv.DictReader(io.StringIO(export.rows(result))))
     assert [line["score"] for line in lines] == ["absolute", "last 10 %", "whole run"] * 2
     assert lines[0]["algorithm"] == "mappo (lr=1, hidden=2)"
     assert (lines[0]["iqm"], lines[0]["compared"], lines[1]["compared"]) == ("0.625", "true", "false")
     assert (lines[3]["low"], lines[3]["iqm"]) == ("", "0.5")  # seeds that agree have no interval
     assert {len(line) for line in lines} == {18}
-    points = list(csv.DictReader(io.StringIO(exports.points(result, load_runs([a, b])))))
+    points = list(csv.DictReader(io.StringIO(export.points(result, load_runs([a, b])))))
     assert {line["algorithm"] for line in points} == {"mappo (lr=1, hidden=2)", "mappo (lr=2, hidden=3)"}
     assert {line["value"] for line in points if line["env_steps"] == "400"} == {"0.5", "0.75"}
 
@@ -215,7 +216,7 @@ def test_marl_eval_export_follows_its_schema(tmp_path):
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     lines[0] |= {"returns": [2.0, None], "wins": [1, 0]}
     metrics.write_text("\n".join(map(json.dumps, lines)))
-    found = json.loads(exports.marl_eval(load_runs([a, b, c])))
+    found = json.loads(export.marl_eval(load_runs([a, b, c])))
     assert set(found) == {"skirmish", "my.module:game"}
     assert set(found["skirmish"]) == {"mmm2"}
     assert set(found["skirmish"]["mmm2"]) == {"mappo (lr=1 hidden=2)", "mappo (lr=2 hidden=3)"}

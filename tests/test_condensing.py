@@ -10,9 +10,10 @@ from comparison_runs import has, write_run
 from test_commands import finished, here  # noqa: F401  (fixtures)
 
 import grasp
-from grasp import cli, condensing
-from grasp.condensing import ITERATIONS, condense, shortened
-from grasp.records import load_runs
+from grasp import cli
+from grasp.analysis.run_data import load_runs
+from grasp.runs import condense as condensing
+from grasp.runs.condense import ITERATIONS, condense, shortened
 from grasp.types import GraspError
 
 

@@ -5,8 +5,9 @@ from dataclasses import fields, replace
 
 import pytest
 
-from grasp import config, presets
-from grasp.hyper import ALGORITHMS
+from grasp import config
+from grasp.config import presets
+from grasp.config.hyperparameters import ALGORITHMS
 from grasp.types import GraspError
 
 

@@ -10,9 +10,11 @@ from PIL import Image
 from test_commands import finished, here  # noqa: F401  (fixtures)
 
 import grasp
-from grasp import cli, draw, film
-from grasp.envs import base, skirmish
-from grasp.envs.skirmish.battle import ATTACK, MOVE, SCRIPT, STOP
+from grasp import cli
+from grasp.envs import base
+from grasp.envs.skirmish import env as skirmish
+from grasp.envs.skirmish.state import ATTACK, MOVE, SCRIPT, STOP
+from grasp.render import draw, film
 from grasp.types import Algorithm, Bodies, Decision, Env, GraspError
 
 PAPER = tuple(int(draw.GRASS[k : k + 2], 16) for k in (1, 3, 5))

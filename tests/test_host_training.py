@@ -13,9 +13,11 @@ from processes import WAIT, lines_of, start, wait_for
 from safetensors.numpy import load_file
 
 import grasp
-from grasp import checkpoint, envs, runs, training
+from grasp import envs, runs
 from grasp.config import configure
 from grasp.launch.local import resolved
+from grasp.runs import checkpoint
+from grasp.training import loop
 from grasp.types import GraspError
 
 OWN = '''
@@ -193,9 +195,9 @@ def test_simulators_that_always_fail_end_in_a_checkpoint_and_a_sentence(here):
 def test_simulators_that_fail_in_an_evaluation_end_in_a_checkpoint_and_resume_with_it(here, monkeypatch):
     sizes = SIZES | {"steps": 80 * 4, "eval_interval": 80 * 2, "restarts": 1}
     config = resolved(configure("mappo", env_of(here), sizes))
-    spec, build = envs.make(config.env).spec, training.build
+    spec, build = envs.make(config.env).spec, loop.build
     straight = runs.create(here / "straight", config, spec)
-    training.train(straight, [0], lambda line: None)
+    loop.train(straight, [0], lambda line: None)
 
     def fail_in(score: str, due: int):
         """All simulators fail in one evaluation."""
@@ -214,20 +216,20 @@ def test_simulators_that_fail_in_an_evaluation_end_in_a_checkpoint_and_resume_wi
 
     for score, due, stands_at in (("score", 0, 0), ("score", 1, 2), ("score_best", 0, 4)):
         cut = runs.create(here / f"cut-{stands_at}", config, spec)
-        monkeypatch.setattr(training, "build", fail_in(score, due))
+        monkeypatch.setattr(loop, "build", fail_in(score, due))
         with pytest.raises(GraspError, match=r"1 had been replaced before it.*continue with: grasp resume"):
-            training.train(cut, [0], lambda line: None)
+            loop.train(cut, [0], lambda line: None)
         (here / "broken").unlink()
         stopped = checkpoint.stored(cut.checkpoints(0))[-1]
         assert checkpoint.number_of(stopped) == iterations(cut.path) == stands_at
-        monkeypatch.setattr(training, "build", build)
-        training.train(cut, [0], lambda line: None)
+        monkeypatch.setattr(loop, "build", build)
+        loop.train(cut, [0], lambda line: None)
         assert lines_of(cut.path) == lines_of(straight.path)
 
 
 def test_restarts_of_the_last_evaluation_are_told(here, monkeypatch):
     config = resolved(configure("mappo", env_of(here), SIZES | {"steps": 80}))
-    build = training.build
+    build = loop.build
 
     def struck(*given):
         programs = build(*given)
@@ -238,8 +240,8 @@ def test_restarts_of_the_last_evaluation_are_told(here, monkeypatch):
 
         return programs._replace(score_best=score_best)
 
-    monkeypatch.setattr(training, "build", struck)
-    training.train(runs.create(here / "run", config, envs.make(config.env).spec), [0], lambda line: None)
+    monkeypatch.setattr(loop, "build", struck)
+    loop.train(runs.create(here / "run", config, envs.make(config.env).spec), [0], lambda line: None)
     assert [line["restarts"] for line in lines_of(here / "run")] == [0, 0, 0, 1]
 
 

@@ -14,12 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grasp import algos, hosted, rollout
+from grasp import algos
 from grasp.bench.envs import at_random
 from grasp.config import configure
 from grasp.envs import host
 from grasp.envs.host import Pool, SimulatorFault, ask
-from grasp.simulators import serve
+from grasp.envs.workers import serve
+from grasp.training import host_rollout, rollout
 from grasp.types import Bodies, Env, EnvSpec, GraspError, Observation, Step
 
 TOY = Path(__file__).parent / "standins" / "toy.py"
@@ -84,12 +85,12 @@ def assert_same(one, other):
 def test_both_collectors_give_the_same_trajectory(opened, groups):
     algorithm, state = learner()
     env, key = twin(), jax.random.key(0)
-    stage = hosted.Stage(opened(), algorithm, groups)
+    stage = host_rollout.Stage(opened(), algorithm, groups)
     stage.begin(lambda copy: 0)
     arena = rollout.open_arena(env, algorithm, 4, key)
     for _ in range(2):  # the second begins in mid-episode
         arena, expected, _ = rollout.collect(env, algorithm, state, arena, key, 12)
-        found, outcome, restarts = hosted.collect(stage, state, key, 12)
+        found, outcome, restarts = host_rollout.collect(stage, state, key, 12)
         assert int(expected.truncated.sum()) + int(expected.terminated.sum()) > 4
         for name in expected._fields:
             a, b = getattr(found, name), getattr(expected, name)
@@ -100,9 +101,9 @@ def test_both_collectors_give_the_same_trajectory(opened, groups):
 
 def test_every_step_of_every_group_draws_anew(opened):
     """Agent 0 of the toy may always do anything."""
-    stage = hosted.Stage(opened(), at_random())
+    stage = host_rollout.Stage(opened(), at_random())
     stage.begin(lambda copy: 0)
-    action = hosted.collect(stage, (), jax.random.key(0), 12)[0].action[..., 0]
+    action = host_rollout.collect(stage, (), jax.random.key(0), 12)[0].action[..., 0]
     assert (np.ptp(action, axis=0) > 0).all(), "one key for all steps"
     assert (action[:, stage.groups[0]] != action[:, stage.groups[1]]).any(), "one key for all groups"
     tick = 1 + np.flatnonzero((action[1:, stage.groups[0]] != action[:-1, stage.groups[1]]).any(1))
@@ -114,15 +115,15 @@ def test_a_failed_worker_is_replaced_and_its_episodes_are_never_in_the_batch(ope
     algorithm, state = learner()
     deadline = 5.0 if fault == "hang" else 20.0
     pool = opened(fault=fault, at=8, once=str(tmp_path / "once"), deadline=deadline)
-    stage = hosted.Stage(pool, algorithm)
+    stage = host_rollout.Stage(pool, algorithm)
     stage.begin(lambda copy: 0)
-    found, _, restarts = hosted.collect(stage, state, jax.random.key(0), 12)
+    found, _, restarts = host_rollout.collect(stage, state, jax.random.key(0), 12)
     assert (tmp_path / "once").exists()
     assert restarts == 1
-    expected = hosted.Stage(opened(), algorithm)
+    expected = host_rollout.Stage(opened(), algorithm)
     expected.begin(lambda copy: 0)
     # every episode of the toy is the same under a greedy policy, so a batch without broken episodes is known
-    assert_same(forgotten(found), forgotten(hosted.collect(expected, state, jax.random.key(0), 12)[0]))
+    assert_same(forgotten(found), forgotten(host_rollout.collect(expected, state, jax.random.key(0), 12)[0]))
 
 
 def forgotten(trajectory):
@@ -137,9 +138,9 @@ def forgotten(trajectory):
 def test_a_copy_whose_column_is_full_still_loses_its_running_episode(opened):
     algorithm, _ = learner()
     pool = opened(workers=1)
-    stage = hosted.Stage(pool, algorithm, 2)
+    stage = host_rollout.Stage(pool, algorithm, 2)
     stage.begin(lambda copy: 0)
-    columns = hosted.Columns(stage, 12)
+    columns = host_rollout.Columns(stage, 12)
     columns.time[:] = 12
     columns.since[:] = [12, 11, 3, 0]
     columns.rewind(np.array([1, 2, 3]))
@@ -152,7 +153,7 @@ def test_a_copy_whose_column_is_full_still_loses_its_running_episode(opened):
 
 
 def test_every_worker_has_copies_in_each_group(opened):
-    stage = hosted.Stage(opened(num_envs=6, workers=2), learner()[0])
+    stage = host_rollout.Stage(opened(num_envs=6, workers=2), learner()[0])
     assert [group.tolist() for group in stage.groups] == [[0, 2, 4], [1, 3, 5]]
     assert all(set(stage.pool.owner[group]) == {0, 1} for group in stage.groups)
 
@@ -160,17 +161,17 @@ def test_every_worker_has_copies_in_each_group(opened):
 def test_too_many_failures_end_in_one_sentence(opened):
     algorithm, state = learner()
     pool = opened(fault="crash", at=3, restarts=2)
-    stage = hosted.Stage(pool, algorithm)
+    stage = host_rollout.Stage(pool, algorithm)
     stage.begin(lambda copy: 0)
     with pytest.raises(SimulatorFault, match="ended with exit code 3, and 2 had been replaced"):
-        hosted.collect(stage, state, jax.random.key(0), 12)
+        host_rollout.collect(stage, state, jax.random.key(0), 12)
 
 
 def test_evaluation_plays_every_episode_once_whatever_fails(opened, tmp_path):
     algorithm, state = learner()
     scores = [
-        hosted.evaluate(
-            hosted.Stage(opened(num_envs=3, seeded=True, **options), algorithm), state, jax.random.key(5), 10
+        host_rollout.evaluate(
+            host_rollout.Stage(opened(num_envs=3, seeded=True, **options), algorithm), state, jax.random.key(5), 10
         )
         for options in ({}, {"fault": "crash", "at": 7, "once": str(tmp_path / "once")})
     ]
@@ -181,10 +182,10 @@ def test_evaluation_plays_every_episode_once_whatever_fails(opened, tmp_path):
 
 
 def test_evaluation_equals_the_devices(opened):
-    from grasp.evaluation import evaluate
+    from grasp.training.evaluation import evaluate
 
     algorithm, state = learner()
-    found = hosted.evaluate(hosted.Stage(opened(), algorithm), state, jax.random.key(0), 6)
+    found = host_rollout.evaluate(host_rollout.Stage(opened(), algorithm), state, jax.random.key(0), 6)
     assert_same(found, evaluate(twin(), algorithm, state, jax.random.key(0), 6))
 
 
@@ -199,12 +200,12 @@ def test_a_film_shows_every_moment_of_its_episodes_and_none_of_a_lost_one(opened
     for options in ({}, crash):
         pool = opened(num_envs=1, workers=1, seeded=True, **options)
         pool.host = pool.host._replace(scene=dot)
-        films.append(hosted.record(hosted.Stage(pool, algorithm), state, jax.random.key(5), 4))
+        films.append(host_rollout.record(host_rollout.Stage(pool, algorithm), state, jax.random.key(5), 4))
     assert (tmp_path / "once").exists()
     assert_same([e._replace(scenes=[s.position for s in e.scenes]) for e in films[0]],
                 [e._replace(scenes=[s.position for s in e.scenes]) for e in films[1]])  # fmt: skip
-    scores = hosted.evaluate(
-        hosted.Stage(opened(num_envs=1, workers=1, seeded=True), algorithm), state, jax.random.key(5), 4
+    scores = host_rollout.evaluate(
+        host_rollout.Stage(opened(num_envs=1, workers=1, seeded=True), algorithm), state, jax.random.key(5), 4
     )
     for episode, returned, length, won in zip(films[0], *scores, strict=True):
         assert float(episode.reward.sum()) == returned
@@ -217,15 +218,15 @@ def test_a_film_shows_every_moment_of_its_episodes_and_none_of_a_lost_one(opened
 def test_a_simulator_that_does_not_say_how_to_draw_it_is_not_filmed(opened):
     algorithm, state = learner()
     with pytest.raises(GraspError, match="host/toy cannot be drawn"):
-        hosted.record(hosted.Stage(opened(num_envs=1, workers=1), algorithm), state, jax.random.key(5), 1)
+        host_rollout.record(host_rollout.Stage(opened(num_envs=1, workers=1), algorithm), state, jax.random.key(5), 1)
 
 
 def test_seeds_of_a_copy_depend_on_nothing_but_the_key_and_its_number():
-    one, other = hosted.episode_seeds(jax.random.key(1), 3), hosted.episode_seeds(jax.random.key(1), 3)
+    one, other = host_rollout.episode_seeds(jax.random.key(1), 3), host_rollout.episode_seeds(jax.random.key(1), 3)
     first = [one(copy) for copy in (0, 0, 1, 2)]
     assert [other(copy) for copy in (2, 1, 0, 0)] == [first[3], first[2], first[0], first[1]]
     assert len(set(first)) == 4
-    assert hosted.episode_seeds(jax.random.key(2), 3)(0) != first[0]
+    assert host_rollout.episode_seeds(jax.random.key(2), 3)(0) != first[0]
 
 
 def test_no_worker_outlives_the_pool_or_its_owner(opened):

@@ -9,8 +9,8 @@ import subprocess
 import pytest
 from comparison_runs import finished, write_run, write_seed
 
-from grasp import comparison, html
-from grasp.records import load_runs
+from grasp.analysis import comparison, html_report
+from grasp.analysis.run_data import load_runs
 from grasp.types import GraspError
 
 EVIL = '</script><script>document.title="owned"</script><img src=x onerror=alert(1)>'
@@ -18,7 +18,7 @@ EVIL = '</script><script>document.title="owned"</script><img src=x onerror=alert
 
 def report(*paths, **keywords):
     runs = load_runs(paths)
-    return html.page(comparison.compare(runs, **keywords), runs)
+    return html_report.page(comparison.compare(runs, **keywords), runs)
 
 
 def data_of(page):
@@ -69,7 +69,7 @@ def test_text_from_runs_is_data_and_never_markup(tmp_path):
 def test_it_holds_what_a_reader_needs_to_check_it(two):
     runs = load_runs(two)
     result = comparison.compare(runs)
-    found = html.content(result, runs)
+    found = html_report.content(result, runs)
     assert found["summary"] == "2 algorithms, 1 environment, 10 training runs"
     for run, shown in zip(runs, found["runs"], strict=True):
         assert [s["sha256"] for s in shown["seeds"]] == [seed.sha256 for seed in run.seeds]
@@ -97,7 +97,7 @@ def test_it_holds_what_a_reader_needs_to_check_it(two):
 
 def test_several_environments_have_a_part_of_their_own(several):
     runs = load_runs(several)
-    found = html.content(comparison.compare(runs), runs)
+    found = html_report.content(comparison.compare(runs), runs)
     assert [line[0] for line in found["overall"]["lines"]] == ["mappo", "grasp-mappo"]
     assert [chart["words"].split()[0] for chart in found["overall"]["charts"]] == [
         "IQM",
@@ -116,7 +116,7 @@ def test_settings_that_differ_are_listed(tmp_path):
         tmp_path / "b", finished([0.5, 0.7]), algo="qmix", config={"hyper": {"lr": 1e-2, "batch": 8, "hidden": 64}}
     )
     runs = load_runs([a, b])
-    found = html.content(comparison.compare(runs), runs)["envs"][0]["differences"]
+    found = html_report.content(comparison.compare(runs), runs)["envs"][0]["differences"]
     assert found["labels"] == ["qmix", "mappo"]
     assert found["lines"] == [["lr", "0.01", "0.001"], ["batch", "8", ""]]
 
@@ -124,11 +124,11 @@ def test_settings_that_differ_are_listed(tmp_path):
 def test_write_makes_one_file_in_the_directory(two, tmp_path):
     runs = load_runs(two)
     result = comparison.compare(runs)
-    path = html.write(result, runs, tmp_path / "deep" / "out")
+    path = html_report.write(result, runs, tmp_path / "deep" / "out")
     assert path == tmp_path / "deep" / "out" / "report.html"
-    assert path.read_text(encoding="utf-8") == html.page(result, runs)
+    assert path.read_text(encoding="utf-8") == html_report.page(result, runs)
     with pytest.raises(GraspError, match="is a file; give --out a directory"):
-        html.write(result, runs, path)
+        html_report.write(result, runs, path)
 
 
 def dom(page, tmp_path):
@@ -178,12 +178,12 @@ def test_the_pair_s_winner_is_the_one_with_the_higher_score(tmp_path):
         for name, top in (("mappo", [0.1, 0.2]), ("vdn", [0.8, 0.9]))
     ]
     runs = load_runs(paths)
-    (pair,) = html.content(comparison.compare(runs), runs)["envs"][0]["pairs"]
+    (pair,) = html_report.content(comparison.compare(runs), runs)["envs"][0]["pairs"]
     assert (pair["first"], pair["second"], pair["ahead"]) == ("mappo", "vdn", "vdn")
     assert pair["chance"] == 0
 
 
 def test_speed_is_in_steps(tmp_path):
     runs = load_runs([write_run(tmp_path / "a", {0: ([0.1, 0.9, 0.9, 0.9], 0.9), 1: ([0.9] * 4, 0.9)})])
-    (row,) = html.content(comparison.compare(runs), runs)["envs"][0]["speed"]["rows"]
+    (row,) = html_report.content(comparison.compare(runs), runs)["envs"][0]["speed"]["rows"]
     assert (row["dots"], row["value"]) == ((400.0, 300.0), 350.0)

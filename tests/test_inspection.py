@@ -8,9 +8,11 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
-from grasp import cli, doctor, inspection
+from grasp import cli
+from grasp.cli import doctor
+from grasp.envs import check
+from grasp.envs.check import inspect
 from grasp.envs.host import ask
-from grasp.inspection import inspect
 from grasp.types import Env, EnvSpec, GraspError, Observation, Step
 
 STANDINS = Path(__file__).parent / "standins"
@@ -77,7 +79,7 @@ def test_a_simulator_that_ignores_its_seed_is_told_so(monkeypatch):
     restless = ask("host/toy", sys.executable, STANDINS / "toy.py", "toy", {"restless": True})
     with pytest.raises(GraspError, match="the same seed and actions gave another episode"):
         inspect(restless)
-    monkeypatch.setattr(inspection, "UNREPEATED", ("numpy",))  # the package that the toy names
+    monkeypatch.setattr(check, "UNREPEATED", ("numpy",))  # the package that the toy names
     assert "a seed does not repeat a battle" in inspect(restless).notes[0]
 
 

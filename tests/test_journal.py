@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from grasp.journal import Journal, plain, read
+from grasp.runs.metrics_log import Journal, plain, read
 from grasp.types import GraspError
 
 

@@ -15,15 +15,16 @@ from processes import WAIT, lines_of
 from rich.console import Console
 
 import grasp
-from grasp import claims, cli, runs
+from grasp import cli, runs
 from grasp.config import configure
 from grasp.envs import base as envs
-from grasp.launch import local, memory, tasks
+from grasp.launch import base, local, memory_check
+from grasp.launch.base import ANY_CORE, EVERY_CORE, Plan, Task, tasks_of
 from grasp.launch.follow import Follower
 from grasp.launch.local import Pool, Worker
 from grasp.launch.places import address_of
-from grasp.launch.tasks import ANY_CORE, EVERY_CORE, Plan, Task, tasks_of
-from grasp.status import Row, Status
+from grasp.launch.status import Row, Status
+from grasp.runs import lock
 
 TINY = {
     "steps": 160, "num_envs": 4, "rollout": 20, "chunk": 10, "epochs": 2, "hidden": 8, "eval_interval": 80,
@@ -126,7 +127,7 @@ def test_a_task_that_fails_does_not_keep_the_others_from_training(tmp_path):
     assert failures[0].words == "it went wrong"
     assert failures[1].words == f"seed 0 failed with exit code 3 (its last words: {work[1].log})"
     with pytest.raises(grasp.GraspError, match=f"it went wrong; continue with: grasp resume {work[0].run.path}"):
-        tasks.check_failures(work[0].run, failures[:1])
+        base.check_failures(work[0].run, failures[:1])
 
 
 def test_finished_seeds_are_no_tasks_and_mapped_seeds_are_one(tmp_path):
@@ -157,7 +158,7 @@ def test_a_worker_trains_mapped_seeds_as_this_process_does_and_waits_for_a_lost_
     there.folder(1).mkdir()
     claim = there.folder(1) / "claim.json"
     claim.write_text(json.dumps({"host": "away", "boot": "another", "token": "theirs"}))
-    os.utime(claim, (time.time() - claims.STALE + 20,) * 2)
+    os.utime(claim, (time.time() - lock.STALE + 20,) * 2)
     done = work(str(there.path), "0,1", EVERY_CORE, "1")
     assert done.returncode == 2
     assert "is being written on away; wait for it or stop it first" in done.stderr
@@ -267,8 +268,8 @@ def test_without_ray_the_extra_is_named(tmp_path, capsys, monkeypatch):
 
 def test_replays_of_all_runs_that_train_at_once_must_fit(monkeypatch):
     config = configure("qmix", "matrix/climbing", {"steps": 1000, "seeds": 1, "parallel": "processes"})
-    kept = memory.replay_of(config)
-    monkeypatch.setattr(memory, "available", lambda: int(1.5 * kept.num_bytes / memory.SHARE))
+    kept = memory_check.replay_of(config)
+    monkeypatch.setattr(memory_check, "available", lambda: int(1.5 * kept.num_bytes / memory_check.SHARE))
     assert len(Pool([0, 1]).check([Plan(Path("a"), config, 1)])) == 1
     with pytest.raises(grasp.GraspError, match="the replay does not fit: .* 2 seeds at once"):
         Pool([0, 1]).check([Plan(Path("a"), config, 1), Plan(Path("b"), config, 1)])

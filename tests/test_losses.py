@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grasp import losses
+from grasp.algos import losses
 
 
 def test_an_illegal_action_has_no_probability_and_no_gradient():

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grasp import mixer
+from grasp.nn import mixer
 from grasp.types import EnvSpec
 
 SPEC = EnvSpec(name="toy", num_agents=3, obs_dim=4, state_dim=6, num_actions=5, horizon=7)

@@ -4,39 +4,39 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grasp import normalise
+from grasp.algos import value_norm
 
 
 def test_M2_before_any_update_the_mean_is_0_and_the_spread_a_tenth():
-    mean, spread = normalise.moments(normalise.value_norm_init())
+    mean, spread = value_norm.moments(value_norm.value_norm_init())
     assert mean == 0
     assert spread == pytest.approx(0.1)
 
 
 def test_M2_after_one_update_the_moments_are_the_batch_s():
     returns = jnp.asarray(np.random.default_rng(0).normal(-70, 20, size=(10, 32)), jnp.float32)
-    mean, spread = normalise.moments(normalise.value_norm_update(normalise.value_norm_init(), returns))
+    mean, spread = value_norm.moments(value_norm.value_norm_update(value_norm.value_norm_init(), returns))
     assert mean == pytest.approx(float(returns.mean()), rel=1e-5)
     assert spread == pytest.approx(float(returns.std()), rel=1e-3)
 
 
 def test_many_updates_average_all_batches_alike():
-    norm = normalise.value_norm_init()
+    norm = value_norm.value_norm_init()
     batches = np.random.default_rng(1).normal(5, 3, size=(200, 64)).astype(np.float32)
     for batch in batches:
-        norm = normalise.value_norm_update(norm, jnp.asarray(batch))
-    mean, spread = normalise.moments(norm)
+        norm = value_norm.value_norm_update(norm, jnp.asarray(batch))
+    mean, spread = value_norm.moments(norm)
     assert mean == pytest.approx(batches.mean(), rel=1e-2)
     assert spread == pytest.approx(batches.std(), rel=1e-2)
 
 
 def test_denormalise_undoes_normalise():
-    norm = normalise.value_norm_update(normalise.value_norm_init(), jnp.array([1.0, 5.0, 9.0]))
+    norm = value_norm.value_norm_update(value_norm.value_norm_init(), jnp.array([1.0, 5.0, 9.0]))
     values = jnp.array([-3.0, 0.0, 7.0])
-    np.testing.assert_allclose(normalise.denormalise(norm, normalise.normalise(norm, values)), values, rtol=1e-5)
-    assert normalise.normalise(norm, jnp.array([5.0]))[0] == pytest.approx(0.0, abs=1e-5)
+    np.testing.assert_allclose(value_norm.denormalise(norm, value_norm.normalise(norm, values)), values, rtol=1e-5)
+    assert value_norm.normalise(norm, jnp.array([5.0]))[0] == pytest.approx(0.0, abs=1e-5)
 
 
 def test_the_spread_never_falls_below_its_floor():
-    norm = normalise.value_norm_update(normalise.value_norm_init(), jnp.full(8, 3.0))
-    assert normalise.moments(norm)[1] == pytest.approx(0.1)
+    norm = value_norm.value_norm_update(value_norm.value_norm_init(), jnp.full(8, 3.0))
+    assert value_norm.moments(norm)[1] == pytest.approx(0.1)

@@ -11,14 +11,16 @@ from test_commands import TINY, finished, here  # noqa: F401  (fixtures)
 from test_film import bodies, colour, near
 
 import grasp
-from grasp import algos, cli, draw, film, normalise
-from grasp import critic as critics
-from grasp import mixer as mixers
+from grasp import algos, cli
 from grasp.algos import exploration
+from grasp.algos import value_norm as normalise
 from grasp.config import configure
-from grasp.draw import Thought
+from grasp.config.hyperparameters import Qmix
 from grasp.envs import base
-from grasp.hyper import Qmix
+from grasp.nn import critic as critics
+from grasp.nn import mixer as mixers
+from grasp.render import draw, film
+from grasp.render.draw import Thought
 from grasp.types import Observation
 
 
@@ -154,7 +156,7 @@ def test_the_command_draws_thoughts_of_the_best_policy_and_of_any(here, finished
 
 def test_thoughts_of_a_run_whose_snapshots_have_no_critic_are_refused_in_one_sentence(tmp_path):
     run = grasp.train("mappo", "matrix/climbing", out=tmp_path / "old", **TINY)
-    from grasp import checkpoint
+    from grasp.runs import checkpoint
 
     for path in checkpoint.stored(run.snapshots(0)):  # as they were kept before there were thoughts
         arrays, _ = checkpoint.read(path)

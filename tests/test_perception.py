@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grasp import autoencoder, perception
-from grasp.perception import Window
+from grasp.algos.ma2e import autoencoder, perception
+from grasp.algos.ma2e.perception import Window
 
 MODES = ["paper", "released"]
 TINY = {"embed": 8, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "feedforward": 6}

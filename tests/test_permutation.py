@@ -9,8 +9,8 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grasp import permutation
-from grasp.permutation import permutation_p
+from grasp.analysis import permutation_test
+from grasp.analysis.permutation_test import permutation_p
 
 # Whole numbers over eight are exact in floating point, so that ties are ties.
 SIDES = st.lists(st.integers(-40, 40).map(lambda i: i / 8), min_size=2, max_size=4)
@@ -61,11 +61,11 @@ def test_eight_seeds_on_two_tasks_are_counted_and_draws_come_near(monkeypatch):
     a, b = rng.normal(0.8, size=(2, 8)), rng.normal(size=(2, 8))
     exact = permutation_p(list(a), list(b))
     assert permutation_p(list(a), list(b), seed=1) == exact
-    monkeypatch.setattr(permutation, "HALF", 10)
+    monkeypatch.setattr(permutation_test, "HALF", 10)
     drawn = [permutation_p(list(a), list(b), seed=seed) for seed in range(2)]
     assert drawn[0] != drawn[1]
     # three standard errors of 20,000 draws
-    assert drawn == pytest.approx([exact] * 2, abs=3 * math.sqrt(exact * (1 - exact) / permutation.EXACT))
+    assert drawn == pytest.approx([exact] * 2, abs=3 * math.sqrt(exact * (1 - exact) / permutation_test.EXACT))
 
 
 def test_it_is_honest_with_few_seeds_and_close_to_a_t_test_with_many():

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from grasp.config import configure
-from grasp.progress import BLOCKS, CELLS, Display, Trend, describe
+from grasp.launch.progress import BLOCKS, CELLS, Display, Trend, describe
 from grasp.runs import Run
 
 CONFIG = configure("grasp-mappo", "matrix/climbing", {"steps": 12_000, "num_envs": 10, "rollout": 100, "seeds": 2})

@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grasp import replay, rollout, segments
-from grasp.replay import Episodes, Replay
+from grasp.algos import replay_buffer
+from grasp.algos.replay_buffer import Episodes, Replay
+from grasp.runs import replay_store
+from grasp.training import rollout
 from grasp.types import Algorithm, Decision, Env, EnvSpec, Observation, Step, Trajectory
 
 SPEC = EnvSpec(name="toy", num_agents=3, obs_dim=3, state_dim=2, num_actions=4, horizon=9)
@@ -18,7 +20,7 @@ NUM_ENVS, ROLLOUT = 3, 4
 WORST = NUM_ENVS * ROLLOUT
 """The fewest slots a ring may have: every step of a rollout can end an episode."""
 
-append, sample = jax.jit(replay.append), jax.jit(replay.sample, static_argnums=2)
+append, sample = jax.jit(replay_buffer.append), jax.jit(replay_buffer.sample, static_argnums=2)
 
 
 class Played(NamedTuple):
@@ -120,7 +122,7 @@ def assert_holds(memory: Replay, stream: Stream):
 
 
 def filled(lengths, rollouts, capacity=WORST, seed=0):
-    stream, memory = Stream(lengths, seed), replay.empty(SPEC, capacity, NUM_ENVS)
+    stream, memory = Stream(lengths, seed), replay_buffer.empty(SPEC, capacity, NUM_ENVS)
     for _ in range(rollouts):
         memory = append(memory, stream.rollout())
     return memory, stream
@@ -138,7 +140,7 @@ LENGTHS = {
 @pytest.mark.parametrize("capacity", [WORST, 31])
 @pytest.mark.parametrize("kind", LENGTHS)
 def test_every_finished_episode_is_whole_and_the_newest_are_kept(kind, capacity):
-    stream, memory = Stream(LENGTHS[kind], seed=3), replay.empty(SPEC, capacity, NUM_ENVS)
+    stream, memory = Stream(LENGTHS[kind], seed=3), replay_buffer.empty(SPEC, capacity, NUM_ENVS)
     for _ in range(20):
         memory = append(memory, stream.rollout())
         assert_holds(memory, stream)
@@ -165,7 +167,7 @@ def test_the_dead_are_stored_as_zeros_however_large_their_observation():
     alive = rollout_.observation.alive
     assert not alive.all()
     seen = rollout_.observation._replace(obs=jnp.where(alive[..., None], rollout_.observation.obs, 3e38))
-    memory = append(replay.empty(SPEC, NUM_ENVS * SPEC.horizon, NUM_ENVS), rollout_._replace(observation=seen))
+    memory = append(replay_buffer.empty(SPEC, NUM_ENVS * SPEC.horizon, NUM_ENVS), rollout_._replace(observation=seen))
     obs = jnp.moveaxis(memory.slots.obs[memory.ring[:NUM_ENVS]], 1, 0)[:-1]
     np.testing.assert_array_equal(obs, jnp.where(alive[..., None], seen.obs, 0.0))
 
@@ -206,7 +208,7 @@ def test_a_sample_is_uniform_over_sets_of_episodes(capacity, rollouts):
     sets = [frozenset(s) for s in combinations(known, 3)]
     each = 60
     keys = jax.random.split(jax.random.key(1), each * len(sets))
-    drawn = codes(jax.jit(jax.vmap(lambda key: replay.sample(memory, key, 3)))(keys))
+    drawn = codes(jax.jit(jax.vmap(lambda key: replay_buffer.sample(memory, key, 3)))(keys))
     counts = Counter(map(frozenset, drawn.tolist()))
     assert set(counts) <= set(sets)
     statistic = sum((counts[s] - each) ** 2 / each for s in sets)
@@ -223,24 +225,24 @@ def test_other_keys_draw_other_episodes():
 def test_replays_of_several_seeds_at_once_are_those_of_each_seed():
     kinds, seeds = ("all_kinds", "one_step", "one_step_or_the_longest"), (1, 2, 3)
     alone = [Stream(LENGTHS[kind], seed) for kind, seed in zip(kinds, seeds, strict=True)]
-    together = jax.tree.map(lambda *x: jnp.stack(x), *[replay.empty(SPEC, WORST, NUM_ENVS)] * 3)
-    many = jax.jit(jax.vmap(replay.append))
+    together = jax.tree.map(lambda *x: jnp.stack(x), *[replay_buffer.empty(SPEC, WORST, NUM_ENVS)] * 3)
+    many = jax.jit(jax.vmap(replay_buffer.append))
     for _ in range(8):
         together = many(together, jax.tree.map(lambda *x: jnp.stack(x), *[s.rollout() for s in alone]))
     for i, stream in enumerate(alone):
         assert_holds(jax.tree.map(lambda x, i=i: x[i], together), stream)
     keys = jax.random.split(jax.random.key(0), 3)
-    batch = jax.vmap(lambda memory, key: replay.sample(memory, key, 2))(together, keys)
+    batch = jax.vmap(lambda memory, key: replay_buffer.sample(memory, key, 2))(together, keys)
     for i in range(3):
-        mine = replay.sample(jax.tree.map(lambda x, i=i: x[i], together), keys[i], 2)
+        mine = replay_buffer.sample(jax.tree.map(lambda x, i=i: x[i], together), keys[i], 2)
         np.testing.assert_array_equal(batch.reward[i], mine.reward)
 
 
 @pytest.mark.parametrize("rollouts", [1, 4, 9])
 def test_a_replay_rebuilt_from_its_tail_and_its_segments_goes_on_as_if_never_taken_apart(rollouts, tmp_path):
     memory, stream = filled(LENGTHS["all_kinds"], rollouts, seed=8)
-    segments.append(tmp_path, jax.tree.map(lambda x: x[None], memory), 0, len(stream.finished))
-    again = segments.restore(tmp_path, jax.device_get(replay.tail(memory)), WORST)
+    replay_store.append(tmp_path, jax.tree.map(lambda x: x[None], memory), 0, len(stream.finished))
+    again = replay_store.restore(tmp_path, jax.device_get(replay_buffer.tail(memory)), WORST)
     assert_holds(again, stream)
     for _ in range(5):
         following = stream.rollout()
@@ -252,8 +254,8 @@ def test_a_replay_rebuilt_from_its_tail_and_its_segments_goes_on_as_if_never_tak
 
 
 def test_episode_bytes_is_the_memory_of_one_more_slot():
-    small, large = (jax.tree.leaves(replay.empty(SPEC, n, NUM_ENVS).slots) for n in (10, 11))
-    assert replay.episode_bytes(SPEC) == sum(x.nbytes for x in large) - sum(x.nbytes for x in small)
+    small, large = (jax.tree.leaves(replay_buffer.empty(SPEC, n, NUM_ENVS).slots) for n in (10, 11))
+    assert replay_buffer.episode_bytes(SPEC) == sum(x.nbytes for x in large) - sum(x.nbytes for x in small)
 
 
 def counting_env():
@@ -290,7 +292,7 @@ def idle():
 def test_the_collector_s_episodes_end_with_their_true_last_observation_not_with_the_reset():
     env, algorithm = counting_env(), idle()
     arena = rollout.open_arena(env, algorithm, 4, jax.random.key(0))
-    memory = replay.empty(env.spec, 40, 4)
+    memory = replay_buffer.empty(env.spec, 40, 4)
     play = jax.jit(lambda arena, key: rollout.collect(env, algorithm, (), arena, key, 10)[:2])
     for i in range(6):
         arena, trajectory = play(arena, jax.random.key(i))
@@ -311,7 +313,7 @@ def test_the_collector_s_episodes_end_with_their_true_last_observation_not_with_
 def test_a_sample_holds_zeros_beyond_an_episode_s_end_whatever_the_slot_held():
     memory, _ = filled(LENGTHS["all_kinds"], 20, capacity=16, seed=5)
     memory = jax.device_get(memory)
-    real = replay.played(memory.slots.length, memory.slots.reward.shape[1])
+    real = replay_buffer.played(memory.slots.length, memory.slots.reward.shape[1])
     poisoned = {
         name: np.where(real[name].reshape(*real[name].shape, *[1] * (x.ndim - 2)), x, np.nan)
         for name, x in memory.slots._asdict().items()
@@ -323,14 +325,14 @@ def test_a_sample_holds_zeros_beyond_an_episode_s_end_whatever_the_slot_held():
     )
     for name in ("obs", "state", "reward"):
         np.testing.assert_array_equal(getattr(found, name), getattr(clean, name))
-        mask = replay.played(found.length, memory.slots.reward.shape[1])[name]
+        mask = replay_buffer.played(found.length, memory.slots.reward.shape[1])[name]
         assert not getattr(found, name)[~mask].any()
         assert (~mask).any()
 
 
 def test_an_episode_that_was_lost_is_written_over_by_the_next():
     """A simulator's worker that fails loses its episode: the next `first` comes in the middle of it."""
-    stream, memory = Stream(LENGTHS["longer_than_two_rollouts"]), replay.empty(SPEC, WORST, NUM_ENVS)
+    stream, memory = Stream(LENGTHS["longer_than_two_rollouts"]), replay_buffer.empty(SPEC, WORST, NUM_ENVS)
     memory = append(memory, stream.rollout())
     stream.now[1] = (next(stream.script[1]), 0)  # environment 1 begins anew; nothing says that the other has ended
     for _ in range(4):

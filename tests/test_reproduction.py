@@ -11,12 +11,13 @@ import pytest
 from processes import WAIT, lines_of, start, wait_for
 from rich.console import Console
 
-from grasp import cli, reproduction, runs, suites
+from grasp import cli, reproduction, runs
+from grasp.analysis.run_data import LAST
 from grasp.consensus import OPERATORS
 from grasp.envs import base as envs
-from grasp.envs import skirmish
-from grasp.records import LAST
-from grasp.suites import BUDGETS, COUNTERPARTS, SUITES, Suite, plain
+from grasp.envs.skirmish import env as skirmish
+from grasp.reproduction import suites
+from grasp.reproduction.suites import BUDGETS, COUNTERPARTS, SUITES, Suite, plain
 from grasp.types import GraspError
 
 TINY = {

@@ -7,15 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from grasp import records, reproduction, runs
-from grasp.suites import BUDGETS, SUITES
+from grasp import reproduction, runs
+from grasp.analysis import run_data
+from grasp.reproduction.suites import BUDGETS, SUITES
 
 ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture(scope="module")
 def results():
-    spec = importlib.util.spec_from_file_location("results", ROOT / "benchmarks" / "results.py")
+    spec = importlib.util.spec_from_file_location("results", ROOT / "scripts" / "results.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -24,7 +25,7 @@ def results():
 
 
 def test_the_page_is_what_its_command_writes(results):
-    assert results.PAGE.read_text() == results.page(), "type: python benchmarks/results.py"
+    assert results.PAGE.read_text() == results.page(), "type: python scripts/results.py"
 
 
 def test_every_committed_run_is_one_of_its_suite_s(results):
@@ -64,7 +65,7 @@ def test_what_was_asked_beforehand_is_answered_by_its_own_runs_and_limit(results
     cells = [line.strip("| ").split(" | ") for line in lines]
     assert [line[0].split(" ")[0] for line in cells] == ["MAPPO", "a", "the"]
     scores = {
-        (run.label, task): [seed.score("win rate", records.WHOLE) for seed in run.seeds]
+        (run.label, task): [seed.score("win rate", run_data.WHOLE) for seed in run.seeds]
         for task in confirming
         for run in results.read(task)
     }

@@ -17,7 +17,7 @@ from processes import WAIT, lines_of, start, wait_for
 from safetensors.numpy import load_file
 
 import grasp
-from grasp import checkpoint
+from grasp.runs import checkpoint
 
 SIZES = {
     "num_envs": 4, "rollout": 20, "chunk": 10, "epochs": 2, "hidden": 8, "eval_episodes": 4, "final_episodes": 8,
@@ -270,8 +270,8 @@ def test_the_best_snapshot_may_be_damaged(alone, tmp_path, capsys):
 
 
 def test_no_random_key_is_used_twice():
-    from grasp.recovery import seed_keys
-    from grasp.training import evaluation_keys
+    from grasp.runs.restore import seed_keys
+    from grasp.training.loop import evaluation_keys
 
     keys = {"init": [seed_keys(0).init], "arena": [seed_keys(0).arena], "run": [seed_keys(0).run]}
     keys |= {"evaluation": [evaluation_keys([0], i)[0] for i in range(40)]}

@@ -8,8 +8,8 @@ from safetensors.numpy import load_file
 from test_resume import WAIT, lines_of, start, wait_for, workers_of
 
 import grasp
-from grasp import checkpoint, segments
-from grasp.launch import memory
+from grasp.launch import memory_check
+from grasp.runs import checkpoint, replay_store
 
 SIZES = {"num_envs": 4, "rollout": 20, "hidden": 8, "eval_episodes": 4, "final_episodes": 8, "seeds": 1,
          "steps": 80 * 60, "eval_interval": 80 * 7, "parallel": "processes"}  # fmt: skip
@@ -42,7 +42,7 @@ def test_a_killed_run_resumes_bit_for_bit(algo, tmp_path):
         assert one.keys() == other.keys()
         for name in one:
             np.testing.assert_array_equal(one[name], other[name], err_msg=name)
-    ends = [[segments.span_of(p)[1] for p in segments.stored(folder)[-1:]] for folder in folders]
+    ends = [[replay_store.span_of(p)[1] for p in replay_store.stored(folder)[-1:]] for folder in folders]
     assert ends[0] == ends[1]
     assert bool(ends[0]) == ("buffer" in options)
 
@@ -53,7 +53,7 @@ SHORT = SIZES | OWN["grasp-qmix"] | {"steps": 80 * 14, "parallel": "vmap"}
 def test_a_damaged_segment_is_named_and_the_checkpoint_before_it_used(tmp_path, capsys):
     run = grasp.train("qmix", "probe/memory", out=tmp_path / "run", **SHORT)
     expected = lines_of(run.path, 0)
-    newest = segments.stored(run.checkpoints(0))[-1]
+    newest = replay_store.stored(run.checkpoints(0))[-1]
     newest.write_bytes(newest.read_bytes()[:-10])
     run.policy(0).unlink()
     journal = run.journal(0).read_bytes().splitlines(keepends=True)
@@ -67,7 +67,7 @@ def test_a_damaged_segment_is_named_and_the_checkpoint_before_it_used(tmp_path, 
 
 def test_where_all_segments_are_lost_one_sentence_says_so_and_nothing_is_touched(tmp_path):
     run = grasp.train("qmix", "probe/memory", out=tmp_path / "run", **SHORT)
-    for path in segments.stored(run.checkpoints(0)):
+    for path in replay_store.stored(run.checkpoints(0)):
         path.unlink()
     before = run.journal(0).read_bytes()
     with pytest.raises(grasp.GraspError, match=r"lacks some of the episodes .* no other checkpoint is left"):
@@ -81,7 +81,7 @@ def test_a_run_begun_again_does_not_find_the_episodes_of_the_last_one(tmp_path):
     for path in checkpoint.stored(run.checkpoints(0)):
         path.unlink()
     run.journal(0).write_bytes(b"")
-    scrap = run.checkpoints(0) / f".{segments.path_of(run.checkpoints(0), 0, 9).name}.123"
+    scrap = run.checkpoints(0) / f".{replay_store.path_of(run.checkpoints(0), 0, 9).name}.123"
     scrap.write_bytes(b"half")
     grasp.resume(run.path)
     assert not scrap.exists()
@@ -90,7 +90,7 @@ def test_a_run_begun_again_does_not_find_the_episodes_of_the_last_one(tmp_path):
 
 def test_a_replay_that_does_not_fit_is_refused_before_anything_is_written(tmp_path, monkeypatch):
     for free, words in ((20_000_000, "give at most --buffer 744"), (200_000, "give a smaller --buffer")):
-        monkeypatch.setattr(memory, "available", lambda free=free: free)
+        monkeypatch.setattr(memory_check, "available", lambda free=free: free)
         with pytest.raises(grasp.GraspError, match=rf"the replay does not fit: .* 1 seed at once, .*{words}"):
             grasp.train("qmix", "mpe/simple_spread", out=tmp_path / "run", **SHORT | {"buffer": 100_000})
     assert not (tmp_path / "run").exists()

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grasp.returns import gae, masked_moments, td_lambda
+from grasp.algos.returns import gae, masked_moments, td_lambda
 
 GAMMA, LAMBDA = 0.9, 0.8
 

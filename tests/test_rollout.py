@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grasp import rollout
-from grasp.evaluation import evaluate
+from grasp.training import rollout
+from grasp.training.evaluation import evaluate
 from grasp.types import Algorithm, Decision, Env, EnvSpec, Observation, Step
 
 HORIZON = 4

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grasp import checkpoint, replay, segments
+from grasp.algos import replay_buffer
+from grasp.runs import checkpoint, replay_store
 from grasp.types import EnvSpec, Observation, Trajectory
 
 SPEC = EnvSpec("toy", num_agents=2, obs_dim=3, state_dim=4, num_actions=5, horizon=6)
@@ -37,19 +38,19 @@ def rollout(seed):
 
 def history(number):
     """Replays after each of some rollouts."""
-    found, append = replay.empty(SPEC, CAPACITY, NUM_ENVS), jax.jit(replay.append)
+    found, append = replay_buffer.empty(SPEC, CAPACITY, NUM_ENVS), jax.jit(replay_buffer.append)
     for seed in range(number):
         found = append(found, rollout(seed))
         yield found
 
 
 def save(folder, held):
-    segments.append(folder, jax.tree.map(lambda x: x[None], held), 0, int(held.finished))
+    replay_store.append(folder, jax.tree.map(lambda x: x[None], held), 0, int(held.finished))
 
 
 def played(held, numbers):
     """Finished episodes without what lies beyond their ends."""
-    return segments.packed(jax.device_get(replay.numbered(held, jnp.asarray(numbers))))
+    return replay_store.packed(jax.device_get(replay_buffer.numbered(held, jnp.asarray(numbers))))
 
 
 def same(one, other):
@@ -58,15 +59,15 @@ def same(one, other):
 
 
 def test_a_replay_comes_back_whole_and_goes_on_alike(tmp_path):
-    append = jax.jit(replay.append)
+    append = jax.jit(replay_buffer.append)
     for step, held in enumerate(history(9)):
         save(tmp_path, held)
-        back = segments.restore(tmp_path, jax.device_get(replay.tail(held)), CAPACITY)
+        back = replay_store.restore(tmp_path, jax.device_get(replay_buffer.tail(held)), CAPACITY)
         for _ in range(2):
             numbers = range(max(0, int(held.finished) - CAPACITY), int(held.finished))
             assert back.finished == held.finished
             same(played(back, list(numbers)), played(held, list(numbers)))
-            same(replay.tail(back), replay.tail(held)) if _ == 0 else None
+            same(replay_buffer.tail(back), replay_buffer.tail(held)) if _ == 0 else None
             held, back = append(held, rollout(100 + step)), append(back, rollout(100 + step))
     assert held.finished > 2 * CAPACITY
 
@@ -75,14 +76,14 @@ def test_a_segment_is_written_once_and_leaves_out_what_was_not_played(tmp_path):
     seen = {}
     for held in history(4):
         save(tmp_path, held)
-        for path in segments.stored(tmp_path):
+        for path in replay_store.stored(tmp_path):
             stamp = (path.stat().st_ino, path.stat().st_mtime_ns)
             assert seen.setdefault(path.name, stamp) == stamp
-    spans = [segments.span_of(path) for path in segments.stored(tmp_path)]
+    spans = [replay_store.span_of(path) for path in replay_store.stored(tmp_path)]
     assert spans[0][0] == 0
     assert all(end == first for (_, end), (first, _) in zip(spans, spans[1:], strict=False))
     assert len(spans) == 4
-    arrays, _ = checkpoint.read(segments.stored(tmp_path)[-1])
+    arrays, _ = checkpoint.read(replay_store.stored(tmp_path)[-1])
     lengths = arrays[".length"]
     assert arrays[".reward"].shape == (lengths.sum(),)
     assert arrays[".obs"].shape == (lengths.sum() + len(lengths), 2, 3)
@@ -93,11 +94,11 @@ def test_segments_after_the_checkpoint_are_removed_and_old_ones_pruned(tmp_path)
     held = list(history(6))
     for one in held:
         save(tmp_path, one)
-    tail = jax.device_get(replay.tail(held[3]))
-    segments.restore(tmp_path, tail, CAPACITY)
-    assert segments.span_of(segments.stored(tmp_path)[-1])[1] == int(held[3].finished)
-    segments.prune(tmp_path, int(held[1].finished))
-    assert segments.span_of(segments.stored(tmp_path)[0])[0] == int(held[1].finished)
+    tail = jax.device_get(replay_buffer.tail(held[3]))
+    replay_store.restore(tmp_path, tail, CAPACITY)
+    assert replay_store.span_of(replay_store.stored(tmp_path)[-1])[1] == int(held[3].finished)
+    replay_store.prune(tmp_path, int(held[1].finished))
+    assert replay_store.span_of(replay_store.stored(tmp_path)[0])[0] == int(held[1].finished)
 
 
 @pytest.mark.parametrize("fault", ["lost", "torn", "changed"])
@@ -105,18 +106,18 @@ def test_a_missing_or_damaged_segment_is_noticed(tmp_path, fault):
     held = list(history(5))
     for one in held:
         save(tmp_path, one)
-    victim = segments.stored(tmp_path)[-2]
+    victim = replay_store.stored(tmp_path)[-2]
     data = bytearray(victim.read_bytes())
     data[-3] ^= 1
     victim.unlink() if fault == "lost" else victim.write_bytes(data if fault == "changed" else data[:-20])
     with pytest.raises(checkpoint.Damaged, match="lacks|damaged|cannot be read"):
-        segments.restore(tmp_path, jax.device_get(replay.tail(held[-1])), CAPACITY)
+        replay_store.restore(tmp_path, jax.device_get(replay_buffer.tail(held[-1])), CAPACITY)
 
 
 def test_more_episodes_than_the_replay_holds_may_finish_between_two_checkpoints(tmp_path):
     held = list(history(9))
     save(tmp_path, held[0])
     save(tmp_path, held[-1])
-    back = segments.restore(tmp_path, jax.device_get(replay.tail(held[-1])), CAPACITY)
+    back = replay_store.restore(tmp_path, jax.device_get(replay_buffer.tail(held[-1])), CAPACITY)
     numbers = list(range(int(held[-1].finished) - CAPACITY, int(held[-1].finished)))
     same(played(back, numbers), played(held[-1], numbers))

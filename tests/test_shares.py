@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 import grasp
-from grasp import algos, hosted, programs, shares
+from grasp import algos
 from grasp.config import LARGEST, configure
 from grasp.envs.host import Pool, ask
-from grasp.rollout import Outcome
-from grasp.shares import Guest, Player, Share
+from grasp.training import host_rollout, remote_rollout, runner
+from grasp.training.remote_rollout import Guest, Player, Share
+from grasp.training.rollout import Outcome
 from grasp.types import GraspError, Observation, Trajectory
 
 TOY = Path(__file__).parent / "standins" / "toy.py"
@@ -27,7 +28,7 @@ KEY = jax.random.key(7)
 def host(monkeypatch):
     """A toy whose episodes differ by their seeds, under whatever name an environment is asked for."""
     made = ask("host/toy", sys.executable, TOY, "toy", {"seeded": True})
-    monkeypatch.setattr(shares.envs, "make", lambda name: made)
+    monkeypatch.setattr(remote_rollout.envs, "make", lambda name: made)
     return made
 
 
@@ -61,13 +62,13 @@ def assert_same(one, other, rounding=0.0):
 
 def test_two_machines_give_the_columns_that_one_would(host, opened):
     config, algorithm, state = made(host, greedy=True)
-    stage = hosted.Stage(opened(Pool(host, 4, 1, 20.0, 0)), algorithm)
-    stage.begin(hosted.episode_seeds(jax.random.fold_in(KEY, LARGEST), 4))
+    stage = host_rollout.Stage(opened(Pool(host, 4, 1, 20.0, 0)), algorithm)
+    stage.begin(host_rollout.episode_seeds(jax.random.fold_in(KEY, LARGEST), 4))
     players = [opened(Player(config, host, algorithm, number)) for number in (0, 1)]
     for fresh in (True, False):  # the second begins in mid-episode
-        trajectory, outcome, _ = hosted.collect(stage, state, KEY, 12)
+        trajectory, outcome, _ = host_rollout.collect(stage, state, KEY, 12)
         assert np.ptp(trajectory.observation.obs[0, :, :, 2:], axis=0).any(), "seeds tell copies apart"
-        found = shares.joined([player.play(0, state, KEY, fresh) for player in players])
+        found = remote_rollout.joined([player.play(0, state, KEY, fresh) for player in players])
         assert_same(found, (trajectory, outcome), 1e-6)  # of fewer rows, a product of matrices rounds otherwise
 
 
@@ -97,10 +98,10 @@ def test_actions_follow_from_a_share_s_number_and_from_nothing_else(host, opened
 def test_a_guest_plays_an_order_as_the_learner_would(host, opened):
     config, algorithm, _ = made(host)
     guest, player = opened(Guest(config, 1, None)), opened(Player(config, host, algorithm, 1))
-    simulated = programs.Simulated(config, host, algorithm)
+    simulated = runner.Simulated(config, host, algorithm)
     for iteration, fresh in ((5, True), (6, False)):
         state = algorithm.init(jax.random.key(iteration))  # learned meanwhile
-        run = programs.RunState(*programs.one((state, ())), KEY[None], jnp.array([5]))
+        run = runner.RunState(*runner.one((state, ())), KEY[None], jnp.array([5]))
         order = simulated.order(run, iteration, fresh)
         assert (order.iteration, order.version, order.fresh) == (iteration, 5, fresh)
         key = jax.random.split(jax.random.fold_in(KEY, iteration))[0]
@@ -121,16 +122,16 @@ def test_metrics_of_shares_are_means_over_all_their_episodes():
         share_of(8, [[True, False], [True, True]], [[1, 99], [2, 6]], restarts=1),
         share_of(6, [[False, False, False], [False, True, False]], [[99, 99, 99], [99, 11, 99]], restarts=2),
     ]
-    trajectory, outcome = shares.joined(parts)
+    trajectory, outcome = remote_rollout.joined(parts)
     assert trajectory.reward.shape == (2, 5)
     assert trajectory.memory.shape == (3, 5)
-    told = shares.described(parts, outcome, True) | shares.provenance(parts, 8, 1)
+    told = remote_rollout.described(parts, outcome, True) | remote_rollout.provenance(parts, 8, 1)
     assert {name: float(value) for name, value in told.items()} == {
         "episodes": 4, "train_return": 5.0, "train_length": 4.0, "train_win_rate": 0.5, "restarts": 3, "nodes": 2,
         "lost_nodes": 1, "staleness": 2, "played_steps": 10,
     }  # fmt: skip
     none = [share_of(0, [[False]], [[99]])] * 2
-    assert np.isnan(shares.described(none, shares.joined(none)[1], False)["train_return"])
+    assert np.isnan(remote_rollout.described(none, remote_rollout.joined(none)[1], False)["train_return"])
 
 
 class Fakes:
@@ -171,8 +172,8 @@ def trained(host, opened, staleness, iterations=7, **fake):
     config = config_of(num_envs=6, nodes=3, staleness=staleness, steps=72 * 9, eval_interval=72 * 5)
     algorithm = algos.make(config, host.spec)
     fakes = Fakes([opened(Guest(config, number, None)) for number in (1, 2)], **fake)
-    simulated = opened(programs.Simulated(config, host, algorithm, None, fakes))
-    run = programs.RunState(*programs.one((algorithm.init(jax.random.key(3)), ())), KEY[None], jnp.array([0]))
+    simulated = opened(runner.Simulated(config, host, algorithm, None, fakes))
+    run = runner.RunState(*runner.one((algorithm.init(jax.random.key(3)), ())), KEY[None], jnp.array([0]))
     lines = []
     for iteration in range(iterations):
         run, metrics = simulated.advance(run)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from comparison_runs import finished, ramp, write_run
 
-from grasp.comparison import OVERALL, Improvement, Summary, compare, pair
-from grasp.permutation import permutation_p
-from grasp.records import load_runs
-from grasp.stats import Estimate, Paired, difference, probability_of_improvement
-from grasp.verdict import sure, turned, verdicts
+from grasp.analysis.comparison import OVERALL, Improvement, Summary, compare, pair
+from grasp.analysis.permutation_test import permutation_p
+from grasp.analysis.run_data import load_runs
+from grasp.analysis.statistics import Estimate, Paired, difference, probability_of_improvement
+from grasp.analysis.verdict import sure, turned, verdicts
 
 HIGH, LOW = [0.8, 0.85, 0.9, 0.82, 0.88], [0.4, 0.45, 0.5, 0.42, 0.48]
 

@@ -18,7 +18,7 @@ from grasp.version import __version__
 if TYPE_CHECKING:
     from grasp import consensus
     from grasp.api import compare, evaluate, load, play, resume, train
-    from grasp.consensus.realign import realign, realign_off_policy
+    from grasp.consensus.transforms import realign, realign_off_policy
     from grasp.types import GraspError
 
 __all__ = [
@@ -41,8 +41,8 @@ _HOMES = {
     "evaluate": "grasp.api",
     "load": "grasp.api",
     "play": "grasp.api",
-    "realign": "grasp.consensus.realign",
-    "realign_off_policy": "grasp.consensus.realign",
+    "realign": "grasp.consensus.transforms",
+    "realign_off_policy": "grasp.consensus.transforms",
     "resume": "grasp.api",
     "train": "grasp.api",
 }

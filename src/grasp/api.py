@@ -12,20 +12,23 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from rich.console import Console
 
-from grasp import algos, comparison, film, hosted, html, records, recovery, runs, shares, tables
+from grasp import algos, runs
+from grasp.analysis import comparison, html_report, run_data, tables
 from grasp.config import LARGEST, Config, configure, validate
 from grasp.envs import base as envs
 from grasp.envs.host import Pool
-from grasp.evaluation import Scores
-from grasp.evaluation import evaluate as score
 from grasp.launch import assistant, machines
+from grasp.launch.base import Crew, Plan, Task, check_failures, tasks_of
 from grasp.launch.local import resolved
 from grasp.launch.places import crew_on
-from grasp.launch.tasks import Crew, Plan, Task, check_failures, tasks_of
-from grasp.progress import Display
-from grasp.recovery import Reporter, acting, is_finished, seed_keys, stored_policy
-from grasp.runs import Run
-from grasp.tensorboard import Sink, require_tensorboard
+from grasp.launch.progress import Display
+from grasp.render import film
+from grasp.runs import Run, restore
+from grasp.runs.restore import Reporter, acting, is_finished, seed_keys, stored_policy
+from grasp.runs.tensorboard import Sink, require_tensorboard
+from grasp.training import host_rollout, remote_rollout
+from grasp.training.evaluation import Scores
+from grasp.training.evaluation import evaluate as score
 from grasp.types import Algorithm, Env, GraspError, Host, Key, Observation, PyTree
 
 MOST_FILMED = 100
@@ -139,9 +142,9 @@ def scorer_of(
     """(state, key) -> scores. A simulator's workers are `held` until all is scored."""
     if isinstance(env, Env):
         return jax.jit(lambda state, key: score(env, algorithm, state, key, episodes))
-    player = shares.Player(config, env, algorithm)
+    player = remote_rollout.Player(config, env, algorithm)
     held.callback(player.close)
-    return lambda state, key: hosted.evaluate(player.opened(), state, key, episodes)
+    return lambda state, key: host_rollout.evaluate(player.opened(), state, key, episodes)
 
 
 def afterwards(seed: int) -> Key:
@@ -169,13 +172,13 @@ def compare(
     `labels` are what to call the runs; `claims` a paper's scores by environment and label; `notes` what a reader must
     know of them; `score` what is compared: "absolute", "last" or "whole".
     """
-    found = records.load_runs(paths)
+    found = run_data.load_runs(paths)
     if labels:
         found = [replace(run, label=label) for run, label in zip(found, labels, strict=True)]
     result = comparison.compare(found, force, threshold, chance, claims, notes, score)
     if out is not None:
         tables.write(result, found, Path(out), latex)
-        html.write(result, found, Path(out))
+        html_report.write(result, found, Path(out))
     return result
 
 
@@ -204,14 +207,14 @@ def play(
     if env.scene is None:
         raise film.not_drawn(env.spec)
     if overlay and checkpoint is None:
-        checkpoint = recovery.best_steps(run, seed)  # the stored policy itself has only what acting needs
+        checkpoint = restore.best_steps(run, seed)  # the stored policy itself has only what acting needs
     state = load_state(run, seed, algorithm, checkpoint, judging=overlay)
     if isinstance(env, Env):
         played = film.record(env, algorithm, state, afterwards(seed), episodes, overlay)
     else:
         with closing(Pool(env, 1, 1, run.config.deadline, run.config.restarts)) as pool:
-            stage = hosted.Stage(pool, algorithm, judging=overlay)
-            played = hosted.record(stage, state, afterwards(seed), episodes)
+            stage = host_rollout.Stage(pool, algorithm, judging=overlay)
+            played = host_rollout.record(stage, state, afterwards(seed), episodes)
     film.save(film.frames(env.spec, played), out)
     return played
 

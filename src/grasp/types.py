@@ -124,7 +124,7 @@ class Host(NamedTuple):
 
     spec: EnvSpec
     command: tuple[str, ...]
-    """What starts a worker: the interpreter, `grasp/simulators/serve.py`, the adapter, the task and its options."""
+    """What starts a worker: the interpreter, `grasp/envs/workers/serve.py`, the adapter, the task and its options."""
     scene: Callable[[Float[np.ndarray, "*s"]], Bodies] | None = None
     """state -> what a picture of it shows; None where its state does not tell"""
 
@@ -176,5 +176,5 @@ class Algorithm(NamedTuple):
     judging: tuple[str, ...] = ()
     """Those that `Decision.value` needs beside them. A snapshot keeps both."""
     replays: int = 0
-    """Episodes that the field `replay` of `State` can hold (grasp.replay), 0 where there is none. Finished ones are
-    stored beside checkpoints, not in them."""
+    """Episodes that the field `replay` of `State` can hold (grasp.algos.replay_buffer), 0 where there is none.
+    Finished ones are stored beside checkpoints, not in them."""

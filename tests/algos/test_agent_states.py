@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grasp import critic as critics
-from grasp import rollout
-from grasp.algos import happo, ma2e, mappo, onpolicy, qmix
+from grasp.algos import happo, mappo, onpolicy, qmix
+from grasp.algos.ma2e import algorithm as ma2e
+from grasp.config.hyperparameters import Happo, Ma2e, Mappo, Qmix
 from grasp.envs import base as envs
-from grasp.hyper import Happo, Ma2e, Mappo, Qmix
+from grasp.nn import critic as critics
+from grasp.training import rollout
 from grasp.types import Env, GraspError
 
 SIZES = {"num_envs": 6, "rollout": 10, "chunk": 5, "epochs": 2, "hidden": 8, "lr": 3e-3}

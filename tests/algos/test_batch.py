@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grasp.algos import batch as batches
+from grasp.algos import minibatches as batches
 from grasp.algos.onpolicy import Memory, Record
 from grasp.types import Observation, Trajectory
 

@@ -11,13 +11,13 @@ import pytest
 import test_qmix as qmixed
 from test_mappo import SMALL, distance, iterate, tiles_of, world
 
-from grasp import actor as actors
-from grasp import losses, rollout
-from grasp.actor import Actor
-from grasp.algos import batch as batches
-from grasp.algos import controls, happo, mappo, ppo, qmix, realign, trust
+from grasp.algos import ablations, grasp, happo, losses, mappo, ppo, qmix, trust_region
+from grasp.algos import minibatches as batches
 from grasp.config import configure
 from grasp.consensus import combine, consensus, crossfit
+from grasp.nn import actor as actors
+from grasp.nn.actor import Actor
+from grasp.training import rollout
 from grasp.types import GraspError
 
 SPREAD = "mpe/simple_spread"
@@ -36,13 +36,13 @@ def cosine(a, b):
 def test_a_placebo_is_as_long_as_u_and_has_nothing_to_do_with_it():
     grads = some()
     u, info = consensus(grads)
-    drawn = [controls.in_place_of(u, "placebo", grads, info.weights, jax.random.key(k)) for k in range(200)]
+    drawn = [ablations.in_place_of(u, "placebo", grads, info.weights, jax.random.key(k)) for k in range(200)]
     for other in drawn[:5]:
         assert float(optax.tree.norm(other)) == pytest.approx(float(optax.tree.norm(u)), rel=1e-5)
     assert abs(np.mean([cosine(u, other) for other in drawn])) < 4 / np.sqrt(200 * 11)
     assert distance(drawn[0], drawn[1]) > 0.01
     nothing = jax.tree.map(jnp.zeros_like, u)
-    assert distance(controls.in_place_of(nothing, "placebo", grads, info.weights, jax.random.key(0)), nothing) == 0
+    assert distance(ablations.in_place_of(nothing, "placebo", grads, info.weights, jax.random.key(0)), nothing) == 0
 
 
 def test_permuted_gives_every_gradient_the_weight_of_another():
@@ -51,7 +51,7 @@ def test_permuted_gives_every_gradient_the_weight_of_another():
     shifted = [combine(grads, jnp.roll(info.weights, shift)) for shift in (1, 2, 3)]
     seen = set()
     for k in range(20):
-        other = controls.in_place_of(u, "permuted", grads, info.weights, jax.random.key(k))
+        other = ablations.in_place_of(u, "permuted", grads, info.weights, jax.random.key(k))
         assert float(optax.tree.norm(other)) == pytest.approx(float(optax.tree.norm(u)), rel=1e-5)
         likeness = [cosine(other, candidate) for candidate in shifted]
         assert max(likeness) == pytest.approx(1, abs=1e-5)
@@ -59,7 +59,7 @@ def test_permuted_gives_every_gradient_the_weight_of_another():
     assert seen == {0, 1, 2}
     alone, one = consensus(some(num_agents=1))
     assert (
-        distance(controls.in_place_of(alone, "permuted", some(num_agents=1), one.weights, jax.random.key(0)), alone)
+        distance(ablations.in_place_of(alone, "permuted", some(num_agents=1), one.weights, jax.random.key(0)), alone)
         < 1e-6
     )
 
@@ -77,15 +77,15 @@ def test_step_size_keeps_every_direction_and_takes_the_length_of_the_sum(sharing
     gradient = jax.tree.map(lambda x: draw(x, 1), state.actor)
     u = Actor(
         *(
-            jax.tree.map(lambda x: draw(x, 2), realign.one_agent(part, own))
-            for _, part, own in realign.named(hyper, gradient)
+            jax.tree.map(lambda x: draw(x, 2), grasp.one_agent(part, own))
+            for _, part, own in grasp.named(hyper, gradient)
         )
     )
     if sharing == "hybrid":
-        u = u._replace(backbone=realign.zeros(u.backbone))
-    plain, control = (realign.realigned(replace(hyper, control=c), gradient, u, 0.7) for c in ("none", "step_size"))
+        u = u._replace(backbone=grasp.zeros(u.backbone))
+    plain, control = (grasp.realigned(replace(hyper, control=c), gradient, u, 0.7) for c in ("none", "step_size"))
     own = sharing != "shared"
-    for group in realign.groups(hyper):
+    for group in grasp.groups(hyper):
         parts = [{name: getattr(tree, name) for name in group} for tree in (gradient, plain, control)]
         if not own:
             parts = [jax.tree.map(lambda x: x[None], tree) for tree in parts]
@@ -104,14 +104,14 @@ def test_update_size_makes_adam_s_steps_as_long_as_those_along_the_sum():
     _, _, state, _, _ = world(SPREAD, hyper)
     start = jax.tree.map(jnp.zeros_like, state.actor)
     u = jax.tree.map(lambda x: jnp.ones_like(x[0]), start.head)
-    u = Actor(realign.zeros(start.backbone), u)
+    u = Actor(grasp.zeros(start.backbone), u)
     adam = optax.adam(1e-3)
-    far = realign.as_far(hyper, adam)
+    far = grasp.as_far(hyper, adam)
     memory, along_g, along_sum = far.init(start), adam.init(start), adam.init(start)
     for step in range(20):
         gradient = jax.tree.map(lambda x, k=step: jax.random.normal(jax.random.key(k), x.shape), start)
-        both = realign.realigned(hyper, gradient, u, 1.0)
-        moved = realign.realigned(GRASP, gradient, u, 1.0)
+        both = grasp.realigned(hyper, gradient, u, 1.0)
+        moved = grasp.realigned(GRASP, gradient, u, 1.0)
         updates, memory = far.update(both, memory)
         plain, along_g = adam.update(gradient, along_g)
         other, along_sum = adam.update(moved, along_sum)
@@ -177,7 +177,7 @@ def test_input_gradients_are_finite_differences_of_the_surrogate():
     def objective(obs):
         steps = tile.steps._replace(obs=obs)
         return ppo.surrogate_sum(
-            trust.preferences(hyper, state.actor, tile._replace(steps=steps)), steps, share, hyper.clip
+            trust_region.preferences(hyper, state.actor, tile._replace(steps=steps)), steps, share, hyper.clip
         )[0]
 
     assert found.shape == (3, tiles.steps.first.shape[0], *tile.steps.first.shape, tile.steps.obs.shape[-1])
@@ -196,7 +196,7 @@ def test_another_likeness_weighs_agents_whose_own_gradients_are_added(gram, shar
     _, _, state, _, trajectory = world(SPREAD, hyper)
     tiles = tiles_of(hyper, state, trajectory)
     share = ppo.agent_share(hyper, tiles.steps.alive)
-    parts = tuple(part for group in realign.groups(hyper) for part in group)
+    parts = tuple(part for group in grasp.groups(hyper) for part in group)
     grads = ppo.agent_gradients(hyper, state.actor, parts, tiles, share)
     alike = mappo.likeness(hyper, state.actor, tiles, share)
     found = mappo.perceive(hyper, state.actor, None, tiles, tiles, jax.random.key(0))
@@ -226,7 +226,7 @@ def test_the_metrics_of_a_crossfitted_consensus_are_of_the_u_that_is_added():
     folds = ppo.fold_gradients(hyper, state.actor, ("head",), batches.folded(batch, 10 // hyper.chunk, 3))
     # more of what the folds have in common, so that there is a signal to be found
     folds = jax.tree.map(lambda g: g + 2 * g.mean(0, keepdims=True), folds)
-    found = realign.solve(hyper, state.actor, folds, jax.random.key(0))
+    found = grasp.solve(hyper, state.actor, folds, jax.random.key(0))
     assert 0.01 < float(found.diagnostics["signal"]) < 0.99
     described_as_they_are(found, jax.tree.map(lambda g: g.mean(0), folds))
 
@@ -290,11 +290,11 @@ def test_the_curvature_is_that_of_the_divergence(region):
     """v·Fv / 2 is the divergence of a small step along v."""
     hyper, state, tiles, share = region
     v = {"head": jax.tree.map(lambda x: jax.random.normal(jax.random.key(1), x.shape), state.actor.head)}
-    curve = trust.curvature(hyper, state.actor, {"head": state.actor.head}, tiles, share)
+    curve = trust_region.curvature(hyper, state.actor, {"head": state.actor.head}, tiles, share)
     expected = 0.5 * float(optax.tree.vdot(v, curve(v)))
     size = 3e-2
     near = state.actor._replace(head=jax.tree.map(lambda p, d: p + size * d, state.actor.head, v["head"]))
-    assert float(trust.divergence(hyper, state.actor, near, tiles, share)) / size**2 == pytest.approx(
+    assert float(trust_region.divergence(hyper, state.actor, near, tiles, share)) / size**2 == pytest.approx(
         expected, rel=0.05
     )
 
@@ -302,8 +302,8 @@ def test_the_curvature_is_that_of_the_divergence(region):
 def test_trcco_goes_to_the_edge_of_the_trust_region_uphill_and_no_direction_does_better(region):
     hyper, state, tiles, share = region
     found = mappo.perceive(hyper, state.actor, None, tiles, tiles, jax.random.key(0))
-    actor, stats = trust.constrained(hyper, state.actor, found.u, tiles, share)
-    kl = float(trust.divergence(hyper, state.actor, actor, tiles, share))
+    actor, stats = trust_region.constrained(hyper, state.actor, found.u, tiles, share)
+    kl = float(trust_region.divergence(hyper, state.actor, actor, tiles, share))
     assert 0.5 * hyper.kl < kl <= hyper.kl
     assert float(stats["trust_kl"]) == pytest.approx(kl, rel=1e-4)
     assert distance(actor.backbone, state.actor.backbone) == 0
@@ -322,7 +322,7 @@ def test_trcco_goes_to_the_edge_of_the_trust_region_uphill_and_no_direction_does
         for _ in range(40):  # as far as the same divergence allows
             middle = (low + high) / 2
             near = state.actor._replace(head=optax.tree.add_scale(state.actor.head, middle, other))
-            inside = float(trust.divergence(hyper, state.actor, near, tiles, share)) <= kl
+            inside = float(trust_region.divergence(hyper, state.actor, near, tiles, share)) <= kl
             low, high = (middle, high) if inside else (low, middle)
         assert gain(state.actor._replace(head=optax.tree.add_scale(state.actor.head, low, other))) < best * 1.01
 
@@ -335,19 +335,19 @@ def beside(step, seed):
 
 def test_trcco_stands_still_where_nothing_is_agreed_on_and_halves_a_step_that_is_too_long(region, monkeypatch):
     hyper, state, tiles, share = region
-    nothing = Actor(*(realign.zeros(realign.one_agent(p, own)) for _, p, own in realign.named(hyper, state.actor)))
-    still, stats = trust.constrained(hyper, state.actor, nothing, tiles, share)
+    nothing = Actor(*(grasp.zeros(grasp.one_agent(p, own)) for _, p, own in grasp.named(hyper, state.actor)))
+    still, stats = trust_region.constrained(hyper, state.actor, nothing, tiles, share)
     assert distance(still, state.actor) == 0
     assert float(stats["trust_kl"]) == 0
     found = mappo.perceive(hyper, state.actor, None, tiles, tiles, jax.random.key(0))
-    first, _ = trust.constrained(hyper, state.actor, found.u, tiles, share)
-    newton = trust.newton
-    monkeypatch.setattr(trust, "newton", lambda *args: (lambda d, s: (d, 4.1 * s))(*newton(*args)))
-    _, stats = trust.constrained(hyper, state.actor, found.u, tiles, share)
+    first, _ = trust_region.constrained(hyper, state.actor, found.u, tiles, share)
+    newton = trust_region.newton
+    monkeypatch.setattr(trust_region, "newton", lambda *args: (lambda d, s: (d, 4.1 * s))(*newton(*args)))
+    _, stats = trust_region.constrained(hyper, state.actor, found.u, tiles, share)
     assert float(stats["trust_halvings"]) >= 2
     assert float(stats["trust_kl"]) <= hyper.kl
-    monkeypatch.setattr(trust, "newton", lambda *args: (lambda d, s: (d, jnp.inf * s))(*newton(*args)))
-    lost, stats = trust.constrained(hyper, state.actor, found.u, tiles, share)
+    monkeypatch.setattr(trust_region, "newton", lambda *args: (lambda d, s: (d, jnp.inf * s))(*newton(*args)))
+    lost, stats = trust_region.constrained(hyper, state.actor, found.u, tiles, share)
     assert distance(lost, state.actor) == 0, "a step that never obeys is not taken"
     assert distance(first, state.actor) > 0
 
@@ -362,7 +362,7 @@ def test_trcco_leaves_the_backbone_to_ppo_and_the_heads_to_the_region():
     tiles = tiles_of(hyper, state, trajectory)
     share = ppo.agent_share(hyper, tiles.steps.alive)
     found = mappo.perceive(hyper, state.actor, None, tiles, tiles, consensus_key)
-    expected, _ = trust.constrained(hyper, state.actor, found.u, tiles, share)
+    expected, _ = trust_region.constrained(hyper, state.actor, found.u, tiles, share)
     assert distance(after.actor.head, expected.head) < 1e-5
     assert distance(after.actor.backbone, state.actor.backbone) > 1e-4
     assert 0 < float(metrics["trust_kl"]) <= hyper.kl
@@ -408,7 +408,7 @@ def test_happo_folds_its_consensus():
     folds = ppo.fold_gradients(
         hyper, state.actor, Actor._fields, batches.folded(batch, batch.steps.first.shape[1] // 4, 2)
     )
-    expected = realign.solve(hyper, state.actor, folds, jax.random.key(3))
+    expected = grasp.solve(hyper, state.actor, folds, jax.random.key(3))
     assert distance(found.u, expected.u) == 0
     assert float(found.diagnostics["noise_ratio"]) > 1
 
@@ -431,7 +431,7 @@ def crossfitted(folds, gamma_on="gradient"):
     agent = Actor({"weight": jnp.float32([0.5, -0.5])}, {"weight": jnp.float32(folds.mean(0))})
     noisy = Actor(agent.backbone, {"weight": jnp.float32(folds)})
     hyper = replace(qmixed.SMALL, operator="min_norm", gram="crossfit", folds=len(folds), gamma_on=gamma_on)
-    return realign.off_policy(hyper, realign.zeros(agent), agent, jax.random.key(0), noisy)
+    return grasp.off_policy(hyper, grasp.zeros(agent), agent, jax.random.key(0), noisy)
 
 
 @pytest.mark.parametrize("gamma_on", ["gradient", "update"])

@@ -9,13 +9,13 @@ import numpy as np
 import optax
 import pytest
 
-from grasp import actor as actors
-from grasp import losses, rollout
-from grasp.algos import batch as batches
-from grasp.algos import happo, mappo, onpolicy, ppo
+from grasp.algos import happo, losses, mappo, onpolicy, ppo
+from grasp.algos import minibatches as batches
+from grasp.config.hyperparameters import Happo, Mappo
 from grasp.consensus import consensus
 from grasp.envs import base as envs
-from grasp.hyper import Happo, Mappo
+from grasp.nn import actor as actors
+from grasp.training import rollout
 
 SMALL = Happo(num_envs=6, rollout=10, chunk=5, epochs=3, hidden=8, lr=3e-3)
 MASKED = "probe/mask_death"

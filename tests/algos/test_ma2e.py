@@ -10,12 +10,15 @@ import numpy as np
 import optax
 import pytest
 
-from grasp import actor as actors
-from grasp import autoencoder, replay, rollout, transformer
-from grasp.algos import ma2e, qmix
+from grasp.algos import qmix, replay_buffer
+from grasp.algos.ma2e import algorithm as ma2e
+from grasp.algos.ma2e import autoencoder
+from grasp.algos.replay_buffer import Episodes, Replay
+from grasp.config.hyperparameters import Ma2e
 from grasp.envs import base as envs
-from grasp.hyper import Ma2e
-from grasp.replay import Episodes, Replay
+from grasp.nn import actor as actors
+from grasp.nn import transformer
+from grasp.training import rollout
 from grasp.types import EnvSpec, GraspError, Observation, Trajectory
 
 TEAM = EnvSpec(name="toy", num_agents=4, obs_dim=2, state_dim=3, num_actions=3, horizon=4)
@@ -92,7 +95,7 @@ def newborn(hyper, spec, pretraining=False):
     shapes = jax.eval_shape(ma2e.make(hyper, spec).init, jax.random.key(0))
     networks = {name: noise(getattr(shapes, name)) for name in ("agent", "mixer", "target", "senses")}
     zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
-    stored = jax.device_get(replay.empty(spec, hyper.buffer, hyper.num_envs))
+    stored = jax.device_get(replay_buffer.empty(spec, hyper.buffer, hyper.num_envs))
     tutor = zeros.tutor._replace(errors=np.full(100, np.inf, np.float32), pretraining=np.bool_(pretraining))
     return zeros._replace(**networks, replay=stored, tutor=tutor)
 
@@ -256,7 +259,7 @@ def test_A2_an_agent_alone_has_2T_visible_tokens_and_a_group_of_k_plus_one_2T_fo
 
     def visible(params, batch, turn):
         keep = ma2e.mask(jax.random.fold_in(jax.random.key(0), turn), turn, 4)
-        batch = replay.time_first(replay.ended(batch))
+        batch = replay_buffer.time_first(replay_buffer.ended(batch))
         window = jnp.array([3]), jnp.array([3])  # three steps of an episode of four
         hyper = replace(HYPER[mode], windows=1)
         ma2e.objective(hyper, params, *ma2e.lived(batch), batch.length, *window, keep, jax.random.key(0))
@@ -318,7 +321,7 @@ def test_paper_draws_windows_of_any_episode_that_end_where_it_was_played(pretrai
 
 
 def test_beyond_an_episode_s_end_nothing_is_seen_and_nothing_was_done():
-    batch = replay.time_first(replay.ended(jax.tree.map(jnp.asarray, episodes(TEAM, 4))))
+    batch = replay_buffer.time_first(replay_buffer.ended(jax.tree.map(jnp.asarray, episodes(TEAM, 4))))
     seen, done = ma2e.lived(batch)
     for place, length in enumerate(batch.length.tolist()):
         assert (seen[length + 1 :, place] == 0).all()
@@ -362,7 +365,7 @@ def test_a_window_is_cut_from_its_episode_and_padded_before_its_start(mode, monk
 
     monkeypatch.setattr(autoencoder, "reconstruction_loss", loss)
     stored = episodes(TEAM, 16)
-    batch = replay.time_first(replay.ended(jax.tree.map(jnp.asarray, stored)))
+    batch = replay_buffer.time_first(replay_buffer.ended(jax.tree.map(jnp.asarray, stored)))
     which, end = jnp.array([3, 6, 3, 2]), jnp.array([3, 1, 0, 2])
     keep, key = jnp.array([True, False, True, False]), jax.random.key(5)
     found = ma2e.objective(HYPER[mode], {}, *ma2e.lived(batch), batch.length, which, end, keep, key)
@@ -714,8 +717,8 @@ def test_acting_perceives_what_learning_perceives_of_the_stored_episodes(mode):
     def play(state):
         arena = rollout.open_arena(env, algorithm, 3, jax.random.key(1))
         _, found, _ = rollout.collect(env, algorithm, state, arena, jax.random.key(0), hyper.rollout)
-        stored = replay.numbered(replay.append(state.replay, found), jnp.arange(9))
-        batch = replay.time_first(replay.ended(stored))
+        stored = replay_buffer.numbered(replay_buffer.append(state.replay, found), jnp.arange(9))
+        batch = replay_buffer.time_first(replay_buffer.ended(stored))
         return found.memory.agent[1:], ma2e.see(hyper, state.senses, jax.random.key(2), batch), batch
 
     state = newborn(hyper, env.spec)

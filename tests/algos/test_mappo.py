@@ -9,14 +9,16 @@ import numpy as np
 import optax
 import pytest
 
-from grasp import actor as actors
-from grasp import losses, nets, normalise, rollout
-from grasp.algos import batch as batches
-from grasp.algos import mappo, onpolicy, ppo, realign
-from grasp.algos.ascent import ascend
+from grasp.algos import grasp as realign
+from grasp.algos import losses, mappo, onpolicy, ppo, value_norm
+from grasp.algos import minibatches as batches
+from grasp.algos.optimiser import ascend
+from grasp.config.hyperparameters import Mappo
 from grasp.consensus import consensus
 from grasp.envs import base as envs
-from grasp.hyper import Mappo
+from grasp.nn import actor as actors
+from grasp.nn import layers
+from grasp.training import rollout
 
 SMALL = Mappo(num_envs=6, rollout=10, chunk=5, epochs=3, hidden=8, lr=3e-3)
 MASKED = "probe/mask_death"
@@ -74,7 +76,7 @@ def test_M4_the_update_sees_the_log_probabilities_of_the_rollout(env_name, shari
 
 
 def test_M4_the_recurrent_critic_sees_the_values_of_the_rollout():
-    from grasp import critic as critics
+    from grasp.nn import critic as critics
 
     hyper = replace(SMALL, critic="gru")
     _, _, state, _, trajectory = world("probe/truncation", hyper)
@@ -118,7 +120,7 @@ def test_grasp_with_weight_0_is_mappo(sharing):
 def test_grasp_with_weight_1_is_not_mappo(scope):
     plain, _ = iterate("mpe/simple_spread", SMALL)
     grasp, _ = iterate("mpe/simple_spread", replace(SMALL, operator="min_norm", scope=scope))
-    moved = {name: distance(getattr(plain.actor, name), getattr(grasp.actor, name)) for name in ("backbone", "head")}
+    moved = {name: distance(getattr(plain.actor, name), getattr(grasp.nn.actor, name)) for name in ("backbone", "head")}
     assert max(moved.values()) > 1e-4
 
 
@@ -282,7 +284,7 @@ def test_a_consensus_computed_anew_is_another(refresh):
 def test_without_value_norm_the_critic_learns_raw_returns():
     hyper = replace(SMALL, value_norm=False)
     state, metrics = iterate("mpe/simple_spread", hyper)
-    assert distance(state.value_norm, normalise.value_norm_init()) == 0
+    assert distance(state.value_norm, value_norm.value_norm_init()) == 0
     assert metrics["value_loss"] > 10  # returns of simple_spread are tens, and no unit shrinks them
 
 
@@ -316,7 +318,7 @@ def ppo_oracle(hyper, state, trajectory):
     seen, record = trajectory.observation, trajectory.record
     spread = 0.1  # of ValueNorm before its first update
     value = spread * np.asarray(record.value)
-    following = spread * np.asarray(nets.mlp(state.critic, trajectory.next_observation.state)[..., 0])
+    following = spread * np.asarray(layers.mlp(state.critic, trajectory.next_observation.state)[..., 0])
     advantage, carried = np.zeros_like(value), 0.0
     for t in reversed(range(hyper.rollout)):
         delta = trajectory.reward[t] + hyper.gamma * following[t] * ~trajectory.terminated[t] - value[t]
@@ -331,9 +333,9 @@ def ppo_oracle(hyper, state, trajectory):
             if t % hyper.chunk == 0:
                 memory = trajectory.memory.actor[t, :, 0]
             memory = jnp.where(trajectory.first[t][:, None], 0.0, memory)
-            encoded = nets.dense(actor.backbone["encoder"], seen.obs[t, :, 0])
-            memory = nets.gru_step(actor.backbone["gru"], memory, encoded)
-            log_probs = jax.nn.log_softmax(nets.dense(actor.head, jax.nn.relu(memory)))
+            encoded = layers.dense(actor.backbone["encoder"], seen.obs[t, :, 0])
+            memory = layers.gru_step(actor.backbone["gru"], memory, encoded)
+            log_probs = jax.nn.log_softmax(layers.dense(actor.head, jax.nn.relu(memory)))
             ratio = jnp.exp(
                 log_probs[jnp.arange(hyper.num_envs), trajectory.action[t, :, 0]] - record.log_prob[t, :, 0]
             )
@@ -342,7 +344,7 @@ def ppo_oracle(hyper, state, trajectory):
         return -total / advantage.size
 
     def value_loss(critic, goal):
-        value = nets.mlp(critic, seen.state)[..., 0]
+        value = layers.mlp(critic, seen.state)[..., 0]
         near = record.value + jnp.clip(value - record.value, -0.2, 0.2)
         huber = lambda e: jnp.where(jnp.abs(e) <= 10, 0.5 * e**2, 10 * (jnp.abs(e) - 5))  # noqa: E731
         return jnp.maximum(huber(value - goal), huber(near - goal)).mean()

@@ -11,13 +11,14 @@ import numpy as np
 import optax
 import pytest
 
-from grasp import actor as actors
-from grasp import replay, rollout
-from grasp.actor import Actor
-from grasp.algos import exploration, qmix, realign
+from grasp.algos import exploration, qmix, replay_buffer
+from grasp.algos import grasp as realign
+from grasp.algos.replay_buffer import Episodes, Replay
+from grasp.config.hyperparameters import Qmix
 from grasp.envs import base as envs
-from grasp.hyper import Qmix
-from grasp.replay import Episodes, Replay
+from grasp.nn import actor as actors
+from grasp.nn.actor import Actor
+from grasp.training import rollout
 from grasp.types import EnvSpec, Observation, Trajectory
 
 SPEC = EnvSpec(name="toy", num_agents=3, obs_dim=4, state_dim=5, num_actions=3, horizon=5)
@@ -323,7 +324,7 @@ def test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit(trace, g
     each = apart(given.batch)
     expected = loss(online, each, [goals(hyper, online, target, ep) for ep in each])
     objective = fetched(partial(qmix.objective, hyper, Actor("hybrid", "hybrid")))
-    fed = qmix.inputs_along(replay.time_first(given.batch))
+    fed = qmix.inputs_along(replay_buffer.time_first(given.batch))
     negated, _ = objective(given.online, given.target, given.batch, fed, given.batch.length.sum())
     assert -negated == pytest.approx(expected, rel=1e-5)
 
@@ -854,7 +855,7 @@ def test_the_replay_of_real_rollouts_gives_the_values_of_the_rollout():
     env = envs.make("probe/mask_death")
     hyper = replace(SMALL, num_envs=3, rollout=6, buffer=18)
     algorithm = qmix.make(hyper, env.spec)
-    nothing = replay.empty(env.spec, hyper.buffer, hyper.num_envs)
+    nothing = replay_buffer.empty(env.spec, hyper.buffer, hyper.num_envs)
     agent, _ = networks(hyper, env.spec)[0]
 
     def play(agent, memory):
@@ -863,9 +864,9 @@ def test_the_replay_of_real_rollouts_gives_the_values_of_the_rollout():
         acted = []
         for i in range(2):
             arena, found, _ = rollout.collect(env, algorithm, state, arena, jax.random.key(i), hyper.rollout)
-            memory = replay.append(memory, found)
+            memory = replay_buffer.append(memory, found)
             acted.append(actors.logits(agent.head, "hybrid", found.memory.agent[1:]))
-        stored = replay.numbered(memory, jnp.arange(9))
+        stored = replay_buffer.numbered(memory, jnp.arange(9))
         first = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0) if x.ndim > 1 else x, stored)
         learned = qmix.values(agent, Actor("hybrid", "hybrid"), qmix.inputs_along(first))
         return jnp.concatenate(acted), learned, stored, memory.finished
@@ -979,7 +980,7 @@ def test_a_whole_update_is_one_step_of_clipped_adam_on_the_stored_episodes():
     states, metrics = schedule()
     at = STEPS.index(1)
     before, after = states[at], states[at + 1]
-    stored = jax.device_get(replay.numbered(after.replay, jnp.arange(1, 9)))
+    stored = jax.device_get(replay_buffer.numbered(after.replay, jnp.arange(1, 9)))
     online = qmix.Networks(before.agent, before.mixer)
     uphill, parts = gradient(LEARN)(online, before.target, stored)
     assert metrics[at]["loss"] == pytest.approx(float(parts["loss"]), rel=1e-5)

@@ -24,8 +24,8 @@ ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'gras
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from grasp import api, cli, reproduction  # noqa: E402
-from grasp.launch import cluster as crews  # noqa: E402
-from grasp.suites import SUITES, Suite, plain  # noqa: E402
+from grasp.launch import ray_launcher as crews  # noqa: E402
+from grasp.reproduction.suites import SUITES, Suite, plain  # noqa: E402
 from grasp.types import GraspError  # noqa: E402
 
 pytestmark = MARKS

@@ -20,10 +20,12 @@ pytest.importorskip("mpe2", reason="mpe2 is not installed: pip install 'grasp-ma
 from ray.cluster_utils import Cluster  # noqa: E402
 
 import grasp  # noqa: E402
-from grasp import algos, programs, recovery, runs  # noqa: E402
+from grasp import algos, runs  # noqa: E402
 from grasp.envs import base as envs  # noqa: E402
-from grasp.launch import collectors  # noqa: E402
-from grasp.shares import Order, Player  # noqa: E402
+from grasp.launch import ray_collectors  # noqa: E402
+from grasp.runs import restore  # noqa: E402
+from grasp.training import runner  # noqa: E402
+from grasp.training.remote_rollout import Order, Player  # noqa: E402
 from grasp.types import GraspError  # noqa: E402
 
 pytestmark = MARKS
@@ -144,17 +146,17 @@ def sent(stored: runs.Run, iteration: int) -> tuple[Order, list[Player]]:
     """An order of a learner that has just begun, and players here who can do what it asks of others."""
     host = envs.make(ENV)
     algorithm = algos.make(stored.config, host.spec)
-    run = programs.begin_seed(stored.config, host, algorithm, 0)
-    order = programs.Simulated(stored.config, host, algorithm).order(programs.one(run), iteration, True)
+    run = runner.begin_seed(stored.config, host, algorithm, 0)
+    order = runner.Simulated(stored.config, host, algorithm).order(runner.one(run), iteration, True)
     return order, [Player(stored.config, host, algorithm, number) for number in (1, 2)]
 
 
 @pytest.mark.usefixtures("everyone")
 def test_nodes_play_what_this_process_would_and_one_that_hangs_is_given_up(cluster, straight, monkeypatch):
     stored, notices = runs.find(straight), []
-    others = collectors.Collectors(stored, 0, cluster.address, "", notices.append)
+    others = ray_collectors.Collectors(stored, 0, cluster.address, "", notices.append)
     order, players = sent(stored, 0)
-    state = algos.make(stored.config, players[0].host.spec).init(recovery.seed_keys(0).init)
+    state = algos.make(stored.config, players[0].host.spec).init(restore.seed_keys(0).init)
     stopped = 0
     try:
         others.ask(order)
@@ -165,7 +167,7 @@ def test_nodes_play_what_this_process_would_and_one_that_hangs_is_given_up(clust
             np.testing.assert_array_equal(share.trajectory.action, expected.trajectory.action)
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), share, expected)
         assert (found[0].trajectory.observation.obs != found[1].trajectory.observation.obs).any()
-        monkeypatch.setattr(collectors, "START_SECONDS", 3.0)
+        monkeypatch.setattr(ray_collectors, "START_SECONDS", 3.0)
         actors = [int(entry.name) for entry in processes() if b"ray::Collector" in said_by(entry)]
         stopped = next(pid for pid in actors if any(is_below(pid, node) for node in cluster.worker_nodes))
         os.kill(stopped, signal.SIGSTOP)

@@ -15,7 +15,7 @@ import pytest
 from test_consensus_weighting import answers, leaps
 
 from grasp.consensus import OPERATORS, Status, gram, solve
-from grasp.consensus.quadratic import Program, _wolfe, rounding
+from grasp.consensus.nonnegative_qp import Program, _wolfe, rounding
 
 SOLVE = jax.jit(jax.vmap(solve))
 SIZES = (2, 3, 6, 11)

@@ -11,7 +11,7 @@ import pytest
 from test_consensus_claims import minimum
 
 from grasp.consensus import Status, consensus, diagnose, gram, solve
-from grasp.consensus.folds import LARGEST_RATIO, crossfit, crossfit_gram, products, variance
+from grasp.consensus.crossfit import LARGEST_RATIO, crossfit, crossfit_gram, products, variance
 
 GRAM = jax.jit(crossfit_gram)
 GRAMS = jax.jit(jax.vmap(crossfit_gram))

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from grasp.consensus import Status, consensus, gram, min_norm, rescale, solve
-from grasp.consensus.quadratic import Program, _wolfe, nonnegative, optimal, rounding
-from grasp.consensus.solver import strict
+from grasp.consensus.min_norm import strict
+from grasp.consensus.nonnegative_qp import Program, _wolfe, nonnegative, optimal, rounding
 
 SOLVE = jax.jit(solve)
 MIN_NORM = jax.jit(min_norm)

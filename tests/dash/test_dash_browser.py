@@ -14,7 +14,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 import grasp
-from grasp.dash import Server
+from grasp.dashboard import Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 PATIENCE = 30

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from grasp.dash import replays as module
-from grasp.dash.replays import Film, Replays, Wish
+from grasp.dashboard import replay_queue as module
+from grasp.dashboard.replay_queue import Film, Replays, Wish
 from grasp.types import GraspError
 
 STUB = """

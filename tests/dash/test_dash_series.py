@@ -3,9 +3,9 @@
 import pytest
 from dash_cases import as_lines, evaluation, iteration
 
-from grasp.dash import series
-from grasp.dash.series import latest, sample, thinned
-from grasp.dash.tail import Score, Tail
+from grasp.dashboard import sampling
+from grasp.dashboard.sampling import latest, sample, thinned
+from grasp.dashboard.tail import Score, Tail
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_one_line_has_no_rate_and_no_line_is_nothing(path):
     path.write_bytes(b'{"kind": "evaluation", "env_st')
     assert latest(path) is None
     path.write_bytes(as_lines(evaluation(0, 1.0)))
-    assert latest(path) == series.Latest(0, "evaluation", None, 0.0)
+    assert latest(path) == sampling.Latest(0, "evaluation", None, 0.0)
 
 
 def test_a_short_file_is_sampled_whole(path):
@@ -54,7 +54,7 @@ def test_a_short_file_is_sampled_whole(path):
 def test_a_long_file_gives_an_even_sample_with_its_newest_line(path):
     path.write_bytes(as_lines(*[iteration(100 * k) for k in range(1, 5001)]))
     steps = [record["env_steps"] for record in sample(path)]
-    assert 190 <= len(steps) <= series.MOST_SAMPLES + 2
+    assert 190 <= len(steps) <= sampling.MOST_SAMPLES + 2
     assert steps[0] == 100
     assert steps[-1] == 500_000
     gaps = [b - a for a, b in zip(steps, steps[1:-1], strict=False)]

@@ -12,8 +12,8 @@ from functools import partial
 import pytest
 from dash_cases import as_lines, evaluation, history, iteration, write_run
 
-from grasp.dash import Server, serve, server
-from grasp.dash.replays import Replays
+from grasp.dashboard import Server, serve, server
+from grasp.dashboard.replay_queue import Replays
 from grasp.types import GraspError
 
 SECRET = "the secret outside"

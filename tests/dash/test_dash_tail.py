@@ -6,8 +6,8 @@ import os
 import pytest
 from dash_cases import as_lines, evaluation, iteration
 
-from grasp.dash import tail as tails
-from grasp.dash.tail import Score, Tail, number, record_of
+from grasp.dashboard import tail as tails
+from grasp.dashboard.tail import Score, Tail, number, record_of
 
 
 def read_all(tail: Tail) -> Tail:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from dash_cases import as_lines, evaluation, history, iteration, write_run
 
-from grasp.claims import here
-from grasp.dash import files, views, watch
-from grasp.dash.watch import Watch
-from grasp.plots import band
+from grasp.analysis.plots import band
+from grasp.dashboard import discovery, monitor, views
+from grasp.dashboard.monitor import Watch
+from grasp.runs.lock import here
 from grasp.types import GraspError
 
 
@@ -22,7 +22,7 @@ def looked(root) -> Watch:
     return found
 
 
-def only(found: Watch) -> watch.Entry:
+def only(found: Watch) -> monitor.Entry:
     (entry,) = found.entries.values()
     return entry
 
@@ -87,8 +87,8 @@ def test_a_folder_that_becomes_a_link_later_is_not_followed(tmp_path):
     (run / "seed-0" / "metrics.jsonl").unlink()
     (run / "seed-0").rmdir()
     (run / "seed-0").symlink_to(outside / "seed-0")
-    assert files.open_inside(journal) is None
-    with files.open_inside(outside.resolve() / "seed-0" / "metrics.jsonl") as file:
+    assert discovery.open_inside(journal) is None
+    with discovery.open_inside(outside.resolve() / "seed-0" / "metrics.jsonl") as file:
         assert file.read(1) == b"{"
 
 
@@ -122,7 +122,7 @@ def test_a_held_lock_keeps_a_silent_run_live_and_then_calls_it_stalled(tmp_path)
         age(run, 300)
         found = looked(tmp_path)
         assert only(found).state(time.time()) == "live"
-        assert only(found).state(time.time() + watch.STALLED) == "stalled"
+        assert only(found).state(time.time() + monitor.STALLED) == "stalled"
     found.refresh()
     assert only(found).state(time.time()) == "stopped"
 
@@ -147,7 +147,7 @@ def test_watching_never_takes_the_lock(tmp_path):
     looked(tmp_path)
     with (run / "seed-0" / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        assert os.fstat(lock.fileno()).st_ino in files.held_locks()
+        assert os.fstat(lock.fileno()).st_ino in discovery.held_locks()
 
 
 def test_the_overview_has_progress_rate_and_time_left(tmp_path):
@@ -295,7 +295,7 @@ def test_the_conflict_view_follows_a_growing_file(tmp_path):
 def test_nobody_looks_and_nothing_is_read(tmp_path, monkeypatch):
     found = Watch(tmp_path)
     calls = []
-    monkeypatch.setattr(watch, "PERIOD", 0.01)
+    monkeypatch.setattr(monitor, "PERIOD", 0.01)
     monkeypatch.setattr(found, "refresh", lambda: calls.append(1))
     found.start()
     time.sleep(0.1)

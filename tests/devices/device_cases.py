@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding
 
-from grasp import consensus, devices, programs
+from grasp import consensus
 from grasp.config import configure
 from grasp.consensus.sharded import consensus_of_parts, scatter
+from grasp.nn import sharding
+from grasp.training import runner
 from grasp.types import GraspError
 
 SIZES = {"num_envs": 8, "rollout": 10, "chunk": 5, "epochs": 2, "hidden": 8, "eval_episodes": 4, "steps": 10**6}
@@ -29,17 +31,17 @@ BYTES = {"f32": 4, "s32": 4, "u32": 4, "pred": 1}
 
 def over(number, function):
     """The function on every device's entry of its argument's first axis; all must answer the same."""
-    own = jax.jit(devices.each(lambda x: function(jax.tree.map(lambda y: y[0], x)), devices.HERE, devices.SAME))
+    own = jax.jit(sharding.each(lambda x: function(jax.tree.map(lambda y: y[0], x)), sharding.HERE, sharding.SAME))
 
     def call(parts):
-        with jax.set_mesh(devices.mesh(number)):
+        with jax.set_mesh(sharding.mesh(number)):
             return own(parts)
 
     return call
 
 
 def together(number, operator="min_norm"):
-    return over(number, lambda parts: consensus_of_parts(parts, operator, axis_name=devices.AXIS))
+    return over(number, lambda parts: consensus_of_parts(parts, operator, axis_name=sharding.AXIS))
 
 
 def parts_of(key, number, num_agents):
@@ -76,7 +78,7 @@ def faults(number, many):
     assert info.status == consensus.Status.STATIONARY
     np.testing.assert_array_equal(u["layer"], 0)
     # a slice is one device's share of every agent's sum
-    gathered = over(number, lambda own: jax.lax.all_gather(scatter(own, devices.AXIS), devices.AXIS))(parts)
+    gathered = over(number, lambda own: jax.lax.all_gather(scatter(own, sharding.AXIS), sharding.AXIS))(parts)
     rows = jnp.concatenate([leaf.sum(0).reshape(27, -1) for leaf in jax.tree.leaves(parts)], 1)
     np.testing.assert_allclose(np.concatenate(gathered, 1), np.pad(rows, ((0, 0), (0, -19 % number))), atol=1e-5)
 
@@ -97,10 +99,10 @@ def messages(text):
 def compiled(number, algo, **options):
     """A whole iteration as compiled, and the run that it takes."""
     config = configure(algo, "probe/mask_death", SIZES | options)
-    programs_of_one = programs.build(config, 1)
-    mesh = devices.mesh(number)
-    same = NamedSharding(mesh, devices.SAME)
-    places = programs.RunState._make([same, NamedSharding(mesh, devices.SECOND), same, same])
+    programs_of_one = runner.build(config, 1)
+    mesh = sharding.mesh(number)
+    same = NamedSharding(mesh, sharding.SAME)
+    places = runner.RunState._make([same, NamedSharding(mesh, sharding.SECOND), same, same])
     run = jax.device_put(programs_of_one.begin([0]), places)
     with jax.set_mesh(mesh):
         return programs_of_one.advance.lower(run).compile().as_text(), run
@@ -123,7 +125,7 @@ def traffic(number):
 
 def train(number, algo, options):
     """Three iterations and a score, as numbers on the host."""
-    made = programs.build(configure(algo, "probe/mask_death", SIZES | options | {"devices": number}), 1)
+    made = runner.build(configure(algo, "probe/mask_death", SIZES | options | {"devices": number}), 1)
     run = made.begin([0])
     for _ in range(3):
         run, metrics = made.advance(run)
@@ -143,7 +145,7 @@ def trained(number, case):
 
 def too_few(number):
     with pytest.raises(GraspError, match="3 devices were asked for and 2 found; give at most --devices 2"):
-        devices.mesh(number)
+        sharding.mesh(number)
 
 
 def one_value(found, name):

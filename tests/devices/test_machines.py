@@ -17,13 +17,15 @@ from processes import WAIT, lines_of, start, wait_for
 from safetensors.numpy import load_file
 
 import grasp
-from grasp import api, checkpoint, cli, devices
+from grasp import api, cli
 from grasp.config import configure
 from grasp.launch import assistant, head, links, machines, worker
+from grasp.launch.base import Plan
 from grasp.launch.head import leading
 from grasp.launch.local import resolved
 from grasp.launch.machines import Place, place_of
-from grasp.launch.tasks import Plan
+from grasp.nn import sharding
+from grasp.runs import checkpoint
 from grasp.types import GraspError
 
 SIZES = {
@@ -136,14 +138,14 @@ def test_workers_meet_before_anything_that_may_take_one_of_them_longer(monkeypat
     def met(number):
         raise GraspError(f"met with {number}")
 
-    monkeypatch.setattr(devices, "meet", met)
+    monkeypatch.setattr(sharding, "meet", met)
     assert worker.train_task("no/such/run", [0], 4, 0.0, "", "0/2", lambda _: None) == 2
     assert capsys.readouterr().err == "grasp: met with 4\n"
 
 
 def test_whether_to_save_is_agreed_on(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(devices, "agreed", lambda answer: not asked.append(answer))
+    monkeypatch.setattr(sharding, "agreed", lambda answer: not asked.append(answer))
     sizes = SIZES | {"steps": 160 * 3, "eval_interval": 160 * 10}
     run = grasp.train("mappo", "matrix/climbing", out=tmp_path / "run", parallel="vmap", **sizes)
     assert asked == [False, False], "asked wherever the clock decides, and the clock had not struck"

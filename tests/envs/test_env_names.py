@@ -12,7 +12,7 @@ import pytest
 from test_contract import check
 
 from grasp.envs import base, families, make, names
-from grasp.inspection import inspect
+from grasp.envs.check import inspect
 from grasp.types import Env, GraspError
 
 DOCS = Path(__file__).parents[2] / "docs" / "custom_environments.md"

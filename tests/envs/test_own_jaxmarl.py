@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grasp.envs import make, own
-from grasp.inspection import inspect
+from grasp.envs import custom, make
+from grasp.envs.check import inspect
 from grasp.types import GraspError
 
 
@@ -60,7 +60,7 @@ def played(env, actions):
 
 
 def test_sizes_are_the_largest_and_rows_padded():
-    env = own.like_jaxmarl("own:race", Race(), 6)
+    env = custom.like_jaxmarl("own:race", Race(), 6)
     assert (env.spec.num_agents, env.spec.obs_dim, env.spec.state_dim, env.spec.num_actions) == (2, 4, 2, 3)
     _, (after,) = played(env, [(2, 1)])
     np.testing.assert_array_equal(after.observation.obs, [[1, 1, 1, 1], [1, 0, 0, 0]])
@@ -70,14 +70,14 @@ def test_sizes_are_the_largest_and_rows_padded():
 
 
 def test_without_masks_or_state_of_its_own():
-    env = own.like_jaxmarl("own:race", Race(masks=False, whole=False), 6)
+    env = custom.like_jaxmarl("own:race", Race(masks=False, whole=False), 6)
     seen, (after,) = played(env, [(0, 1)])
     np.testing.assert_array_equal(seen.avail, [[1, 1, 1], [1, 1, 0]])
     np.testing.assert_array_equal(after.observation.state, [1, 1, 1, 1, 1, 0, 0, 0])
 
 
 def test_an_end_before_the_limit_is_one_and_the_clock_is_not():
-    env = own.like_jaxmarl("own:race", Race(), 6)
+    env = custom.like_jaxmarl("own:race", Race(), 6)
     _, steps = played(env, [(0, 1)] * 3)
     assert [bool(step.terminated) for step in steps] == [False, False, True]
     assert not any(bool(step.truncated) for step in steps)

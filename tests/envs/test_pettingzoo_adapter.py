@@ -14,7 +14,7 @@ from pettingzoo import ParallelEnv
 
 import grasp
 
-SOURCE = Path(grasp.__file__).parent / "simulators" / "pettingzoo.py"
+SOURCE = Path(grasp.__file__).parent / "envs" / "workers" / "pettingzoo.py"
 ZOMBIES = "pettingzoo.butterfly.knights_archers_zombies_v11"
 TASKS = {
     "mpe2.simple_spread_v3": {},

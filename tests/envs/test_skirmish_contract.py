@@ -10,11 +10,12 @@ import pytest
 from jax.typing import ArrayLike
 from test_contract import FAST_COMPILE
 
-from grasp.envs import skirmish
-from grasp.envs.skirmish import observation, sight, starts
-from grasp.envs.skirmish.battle import STOP, Battle
+from grasp.envs.skirmish import env as skirmish
+from grasp.envs.skirmish import observation, spawns
+from grasp.envs.skirmish import smacv2_visibility as sight
 from grasp.envs.skirmish.maps import find
-from grasp.envs.skirmish.units import NAMES
+from grasp.envs.skirmish.state import STOP, Battle
+from grasp.envs.skirmish.unit_stats import NAMES
 from grasp.types import GraspError
 
 NUM_BATTLES = 200
@@ -131,7 +132,7 @@ def random_states(task: str) -> skirmish.State:
     if field.battlefield.drawn:
         kind = rng.choice([NAMES.index(name) for name in RACES[task.split("_")[0]]], shape)
     else:
-        kind = np.broadcast_to(starts.fixed(field.battlefield)[0], shape)
+        kind = np.broadcast_to(spawns.fixed(field.battlefield)[0], shape)
     names = [[NAMES[k] for k in row] for row in kind]
     most = np.array([[full_hp(name, n >= num_allies) for n, name in enumerate(row)] for row in names])
     shield = np.array([[FACTS[name].shield for name in row] for row in names])

@@ -13,11 +13,11 @@ import pytest
 from test_contract import FAST_COMPILE
 from test_skirmish_contract import FACTS, battle_of
 
-from grasp.envs import skirmish
-from grasp.envs.skirmish import mechanics
-from grasp.envs.skirmish.battle import ATTACK, SCRIPT, STOP, Battle, Rules
+from grasp.envs.skirmish import env as skirmish
+from grasp.envs.skirmish import game_loop
 from grasp.envs.skirmish.maps import Map
-from grasp.envs.skirmish.units import NAMES, SC2, Profile, Unit, table
+from grasp.envs.skirmish.state import ATTACK, SCRIPT, STOP, Battle, Rules
+from grasp.envs.skirmish.unit_stats import NAMES, SC2, Profile, Unit, table
 
 
 class Weapon(NamedTuple):
@@ -134,7 +134,7 @@ def set_up(battles: list[tuple[list[Put], list[Put]]], side: int, profile: Profi
 @functools.cache
 def fighter(rules: Rules):
     def fight(unit: Unit, battle: Battle) -> Battle:
-        return mechanics.fight(rules, unit, battle, jnp.zeros_like(battle.x))
+        return game_loop.fight(rules, unit, battle, jnp.zeros_like(battle.x))
 
     return jax.jit(fight, compiler_options=FAST_COMPILE)
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from test_skirmish_mechanics import BODIES, COPIES, FOE, SIDE, TARGETS, WEAPONS, Put, play, rules_for, set_up
 
-from grasp.envs import skirmish
-from grasp.envs.skirmish import movement, targets
-from grasp.envs.skirmish.battle import ATTACK, MOVE, SCRIPT, STOP, Battle
+from grasp.envs.skirmish import env as skirmish
+from grasp.envs.skirmish import movement
+from grasp.envs.skirmish import targeting as targets
+from grasp.envs.skirmish.state import ATTACK, MOVE, SCRIPT, STOP, Battle
 
 BOTH_SCRIPTED = rules_for(SIDE, (True, True))
 FLAT = rules_for(SIDE)._replace(drawn=True, low=0.0, high=32.0)

@@ -24,9 +24,9 @@ from test_skirmish_contract import (
     state_vector,
 )
 
-from grasp.envs import skirmish
-from grasp.envs.skirmish import reward, starts
-from grasp.envs.skirmish.units import NAMES
+from grasp.envs.skirmish import env as skirmish
+from grasp.envs.skirmish import reward, spawns
+from grasp.envs.skirmish.unit_stats import NAMES
 
 STAND, FAR = np.full((4, 3), 1), np.full((4, 3), 6)
 """Every agent of four copies: to stop, and to attack an enemy who is out of range at the start."""
@@ -46,7 +46,7 @@ def payer(task: str):
 @pytest.mark.parametrize("task", FIXED)
 def test_a_whole_win_is_worth_20_and_a_point_its_share(task):
     num_allies, num_enemies = SIZES[task][:2]
-    kind = starts.fixed(field_of(task).battlefield)[0]
+    kind = spawns.fixed(field_of(task).battlefield)[0]
     hp = np.array([FACTS[name].hp for name in names_of(kind)], np.float32)
     shield = np.array([FACTS[name].shield for name in names_of(kind)], np.float32)
     place = np.zeros((3, num_allies + num_enemies), np.float32)
@@ -109,7 +109,7 @@ def test_a_fixed_norm_is_the_average_worth_of_the_map_s_enemies(task, mean):
     fixed, own = (skirmish.field_of(task, reward_norm=norm).rules for norm in ("fixed", "episode"))
     assert fixed.most == pytest.approx(num_enemies * (10 + mean) + 200)
     unit = skirmish.stats(
-        skirmish.field_of(task), starts.drawn(skirmish.field_of(task).battlefield, jax.random.key(3))[0]
+        skirmish.field_of(task), spawns.drawn(skirmish.field_of(task).battlefield, jax.random.key(3))[0]
     )
     place = np.zeros(unit.hp.shape, np.float32)
     before = battle_of(place, place, np.array(unit.hp), np.array(unit.shield))
@@ -161,7 +161,7 @@ def test_smaclite_pays_for_what_is_healed_again_and_its_healers_hold_the_field()
     """MMM: an enemy loses 9 and is healed 6 of them for 2 energy; then the enemy's medivac is left alone."""
     for profile, points, ends in (("sc2", 3.0, (True, True)), ("smaclite", 9.0, (False, False))):
         field = skirmish.field_of("MMM", profile=profile)
-        kind, _ = starts.fixed(field.battlefield)
+        kind, _ = spawns.fixed(field.battlefield)
         unit = skirmish.stats(field, jnp.asarray(kind))
         place, heals = np.zeros(unit.hp.shape), np.array(unit.heals) > 0
         before = battle_of(place, place, np.array(unit.hp), energy=50.0 * heals)

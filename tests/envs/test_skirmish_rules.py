@@ -11,7 +11,7 @@ from test_skirmish_contract import RACES
 from test_skirmish_mechanics import COPIES, Put
 from test_skirmish_starts import TEAMS, listed
 
-from grasp.envs import skirmish
+from grasp.envs.skirmish import env as skirmish
 from grasp.types import GraspError
 
 STAND, EAST, FIRST = 1, 4, 6

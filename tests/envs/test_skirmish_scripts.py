@@ -7,9 +7,9 @@ import pytest
 from test_contract import FAST_COMPILE
 from test_skirmish_contract import battle_of, field_of, random_states
 
-from grasp.envs import skirmish
-from grasp.envs.skirmish import observation, scripts, starts
-from grasp.envs.skirmish.battle import Battle
+from grasp.envs.skirmish import env as skirmish
+from grasp.envs.skirmish import observation, scripted_policies, spawns
+from grasp.envs.skirmish.state import Battle
 
 FIELD = field_of("MMM")
 MARAUDER, MARINE, OTHER, MEDIVAC = 0, 2, 3, 9
@@ -20,7 +20,7 @@ NOOP, STAND, NORTH, SOUTH, EAST, WEST, FIRST = range(7)
 
 def scene(where: dict[int, tuple[float, ...]]) -> Battle:
     """Only those are alive who are put at (x, y, hit points, shield); without the latter they are whole."""
-    unit = skirmish.stats(FIELD, jnp.asarray(starts.fixed(FIELD.battlefield)[0]))
+    unit = skirmish.stats(FIELD, jnp.asarray(spawns.fixed(FIELD.battlefield)[0]))
     x, y, hp, shield = np.zeros((4, len(unit.hp)), np.float32)
     for n, place in where.items():
         values = (*place, *(float(unit.hp[n]), 0.0)[len(place) - 2 :])
@@ -31,12 +31,14 @@ def scene(where: dict[int, tuple[float, ...]]) -> Battle:
 @pytest.fixture(scope="module")
 def chosen():
     """(battles, keys) -> what every script does in each, and what is legal; for however many there are."""
-    rules, kind = FIELD.rules, jnp.asarray(starts.fixed(FIELD.battlefield)[0])
+    rules, kind = FIELD.rules, jnp.asarray(spawns.fixed(FIELD.battlefield)[0])
 
     def choose(battle: Battle, key: jax.Array):
         unit = skirmish.stats(FIELD, kind)
         avail = observation.legal(rules, unit, battle)
-        return {name: script(rules, unit, battle, avail, key) for name, script in scripts.SCRIPTS.items()}, avail
+        return {
+            name: script(rules, unit, battle, avail, key) for name, script in scripted_policies.SCRIPTS.items()
+        }, avail
 
     return jax.jit(jax.vmap(choose), compiler_options=FAST_COMPILE)
 

@@ -20,9 +20,9 @@ from test_skirmish_contract import (
     shown_of,
 )
 
-from grasp.envs import skirmish
-from grasp.envs.skirmish import sight
-from grasp.envs.skirmish.units import NAMES
+from grasp.envs.skirmish import env as skirmish
+from grasp.envs.skirmish import smacv2_visibility
+from grasp.envs.skirmish.unit_stats import NAMES
 
 
 def looked(scene: Scene, holder, order) -> tuple[tuple[int, ...], tuple[frozenset[int], ...]]:
@@ -33,9 +33,9 @@ def looked(scene: Scene, holder, order) -> tuple[tuple[int, ...], tuple[frozense
             continue
         wiped = set()
         for e in range(len(holder)):
-            if scene.far(n, scene.num_allies + e) < scene.sight(n) and holder[e] == sight.NOBODY:
+            if scene.far(n, scene.num_allies + e) < scene.sight(n) and holder[e] == smacv2_visibility.NOBODY:
                 holder[e] = n
-            if holder[e] == sight.NOBODY:
+            if holder[e] == smacv2_visibility.NOBODY:
                 wiped |= set(range(e))
         hidden[n] = frozenset(wiped)
     return tuple(int(h) for h in holder), tuple(hidden)
@@ -67,7 +67,7 @@ def marines_shown(task: str):
 
     def show(x, hp, holder):
         battle = battle_of(x, jnp.full(6, 16.0), hp)
-        holder = sight.forget(field.rules, battle, holder)
+        holder = smacv2_visibility.forget(field.rules, battle, holder)
         state = skirmish.State(battle, kind, jnp.full(3, -1), holder, zero)
         state, shown = skirmish.seen(field, skirmish.stats(field, kind), state, jax.random.key(0))
         return state.holder, shown
@@ -77,7 +77,7 @@ def marines_shown(task: str):
 
 def test_shooting_range_is_inclusive_and_sight_is_strict():
     x = jnp.array([9.0, 9.0, 9.0, 9.0 + 6.0, 9.0 + 9.0, 9.0 - 8.99])
-    _, shown = marines_shown("3m")(x, jnp.full(6, 45.0), jnp.full(3, sight.NOBODY))
+    _, shown = marines_shown("3m")(x, jnp.full(6, 45.0), jnp.full(3, smacv2_visibility.NOBODY))
     assert np.asarray(shown.avail[0, 6:]).tolist() == [True, False, False]
     assert np.asarray(shown.obs[0, 4:19]).reshape(3, 5).any(1).tolist() == [True, False, True]
 
@@ -90,7 +90,7 @@ def test_the_book_hides_lower_enemies_until_the_last_is_seen_and_after_it_died()
     def rows(shown) -> list:
         return np.any(np.asarray(shown.obs[:, 4:28]).reshape(3, 3, 8), -1).tolist()
 
-    holder, shown = show(apart, hp, jnp.full(3, sight.NOBODY))
+    holder, shown = show(apart, hp, jnp.full(3, smacv2_visibility.NOBODY))
     assert rows(shown) == [[False, False, False]] * 3
     holder, shown = show(met, hp, holder)
     assert rows(shown) == [[True, True, True]] * 3
@@ -102,12 +102,12 @@ def test_the_book_hides_lower_enemies_until_the_last_is_seen_and_after_it_died()
 
 def test_the_first_to_look_is_drawn_evenly_and_is_forgotten_when_it_dies():
     field = field_of("terran_5_vs_5", size=(3, 3))
-    kind, nobody = jnp.full(6, NAMES.index("marine")), jnp.full(3, sight.NOBODY)
+    kind, nobody = jnp.full(6, NAMES.index("marine")), jnp.full(3, smacv2_visibility.NOBODY)
 
     def look(key: jax.Array):
         unit = skirmish.stats(field, kind)
         battle = battle_of(jnp.full(6, 16.0), jnp.full(6, 16.0), unit.hp)
-        return sight.look(field.rules, unit, battle, nobody, key)[0]
+        return smacv2_visibility.look(field.rules, unit, battle, nobody, key)[0]
 
     holder = jax.jit(jax.vmap(look), compiler_options=FAST_COMPILE)(jax.random.split(jax.random.key(3), 600))
     assert (holder == holder[:, :1]).all()
@@ -116,4 +116,4 @@ def test_the_first_to_look_is_drawn_evenly_and_is_forgotten_when_it_dies():
     holder, _ = marines_shown("terran_5_vs_5")(
         jnp.array([4.0, 4.0, 4.0, 30.0, 31.0, 32.0]), jnp.full(6, 45.0).at[1].set(0.0), jnp.array([0, 1, 1])
     )
-    assert holder.tolist() == [0, sight.NOBODY, sight.NOBODY]
+    assert holder.tolist() == [0, smacv2_visibility.NOBODY, smacv2_visibility.NOBODY]

@@ -7,9 +7,9 @@ import pytest
 from test_contract import FAST_COMPILE
 from test_skirmish_mechanics import BODIES, WEAPONS, Put, rules_for, set_up
 
-from grasp.envs.skirmish import mechanics
-from grasp.envs.skirmish.battle import SCRIPT
-from grasp.envs.skirmish.units import NAMES, table
+from grasp.envs.skirmish import game_loop
+from grasp.envs.skirmish.state import SCRIPT
+from grasp.envs.skirmish.unit_stats import NAMES, table
 
 PREY = ("marine", "marauder", "medivac", "stalker", "zealot", "colossus", "zergling", "baneling")
 TICKS = {  # from the first hit on an idle ally to its death, as measured; 0: never
@@ -49,7 +49,7 @@ def test_smaclites_numbers():
 
 def test_ticks_from_the_first_hit_to_death_are_smaclites(monkeypatch):
     """Every pair is a copy of one battle, of which every tick is looked at."""
-    monkeypatch.setattr(mechanics, "LOOPS_A_STEP", 1)
+    monkeypatch.setattr(game_loop, "LOOPS_A_STEP", 1)
     rules = rules_for(1)._replace(smaclite=True)
     pairs = [(name, prey) for name in TICKS for prey in PREY]
     battles = [
@@ -59,7 +59,7 @@ def test_ticks_from_the_first_hit_to_death_are_smaclites(monkeypatch):
     unit, battle = set_up(battles, 1, "smaclite")
 
     def tick(battle, _):
-        battle = mechanics.fight(rules, unit, battle, jnp.zeros_like(battle.x))
+        battle = game_loop.fight(rules, unit, battle, jnp.zeros_like(battle.x))
         return battle, battle.hp[0] + battle.shield[0]
 
     watch = jax.jit(lambda battle: jax.lax.scan(tick, battle, None, LONGEST)[1], compiler_options=FAST_COMPILE)

@@ -3,7 +3,7 @@
 import numpy as np
 from test_skirmish_mechanics import FOE, Put, play
 
-from grasp.envs.skirmish.battle import ATTACK
+from grasp.envs.skirmish.state import ATTACK
 
 
 def test_a_colossus_sweeps_across_its_line_of_fire():

@@ -10,10 +10,10 @@ from test_contract import FAST_COMPILE
 from test_skirmish_contract import FIXED, RACES, SIZES, names_of
 from test_skirmish_mechanics import BODIES
 
-from grasp.envs import skirmish
-from grasp.envs.skirmish import starts
+from grasp.envs.skirmish import env as skirmish
+from grasp.envs.skirmish import spawns
 from grasp.envs.skirmish.maps import find
-from grasp.envs.skirmish.units import NAMES
+from grasp.envs.skirmish.unit_stats import NAMES
 
 NUM_DRAWS = 4000
 TEAMS = {
@@ -49,7 +49,7 @@ def strips(names: list[str], way: int) -> list[tuple[float, float, float]]:
 
 
 def placed(task: str) -> tuple[list[str], list[str], np.ndarray, np.ndarray]:
-    kind, place = starts.fixed(find(task))
+    kind, place = spawns.fixed(find(task))
     names, num_allies = names_of(kind), SIZES[task][0]
     return names[:num_allies], names[num_allies:], place[:num_allies], place[num_allies:]
 
@@ -108,7 +108,7 @@ def test_jitter_shifts_a_team_as_a_whole():
     env = skirmish.make("3m", start_jitter=0.5)
     state, _ = jax.jit(jax.vmap(env.reset), compiler_options=FAST_COMPILE)(jax.random.split(jax.random.key(0), 500))
     places = np.stack([state.battle.x, state.battle.y], -1)
-    shift = places - starts.fixed(find("3m"))[1]
+    shift = places - spawns.fixed(find("3m"))[1]
     np.testing.assert_allclose(shift[:, :3], np.broadcast_to(shift[:, :1], (500, 3, 2)), atol=1e-5)
     np.testing.assert_allclose(shift[:, 3:], np.broadcast_to(shift[:, 3:4], (500, 3, 2)), atol=1e-5)
     teams = shift[:, [0, 3]].reshape(500, 4)
@@ -134,7 +134,7 @@ def test_no_jitter_puts_anyone_outside_the_walls():
 def drawn(task: str) -> tuple[np.ndarray, np.ndarray]:
     """Many starts: types as names, and places."""
     keys = jax.random.split(jax.random.key(4), NUM_DRAWS)
-    draw = jax.jit(jax.vmap(functools.partial(starts.drawn, find(task))), compiler_options=FAST_COMPILE)
+    draw = jax.jit(jax.vmap(functools.partial(spawns.drawn, find(task))), compiler_options=FAST_COMPILE)
     kind, place = draw(keys)
     return np.array(NAMES)[np.asarray(kind)], np.asarray(place)
 
@@ -146,7 +146,7 @@ def teams(race: str, num_allies: int, num_enemies: int) -> np.ndarray:
     battlefield = battlefield._replace(
         allies=battlefield.allies[:num_allies], enemies=battlefield.enemies[:num_enemies]
     )
-    draw = jax.jit(jax.vmap(functools.partial(starts.teams, battlefield)), compiler_options=FAST_COMPILE)
+    draw = jax.jit(jax.vmap(functools.partial(spawns.teams, battlefield)), compiler_options=FAST_COMPILE)
     return np.array(NAMES)[np.asarray(draw(jax.random.split(jax.random.key(5), NUM_DRAWS)))]
 
 

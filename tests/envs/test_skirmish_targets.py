@@ -10,8 +10,8 @@ from test_contract import FAST_COMPILE
 from test_skirmish_mechanics import BODIES, FOE, Put, play, rules_for, set_up
 from test_skirmish_movement import FLAT, LITE
 
-from grasp.envs.skirmish import targets
-from grasp.envs.skirmish.battle import ATTACK, SCRIPT, STOP
+from grasp.envs.skirmish import targeting
+from grasp.envs.skirmish.state import ATTACK, SCRIPT, STOP
 
 SCAN = {
     "marine": 5.5,
@@ -31,7 +31,7 @@ def aimer(smaclite: bool):
     rules = rules_for(1)._replace(smaclite=smaclite)
 
     def aim(unit, battle):
-        return targets.aim(rules, unit, battle, jnp.array(True)).target[1]
+        return targeting.aim(rules, unit, battle, jnp.array(True)).target[1]
 
     return jax.jit(aim, compiler_options=FAST_COMPILE)
 

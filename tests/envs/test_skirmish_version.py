@@ -8,8 +8,8 @@ import pytest
 from test_contract import FAST_COMPILE
 
 from grasp import runs
-from grasp.envs import skirmish
-from grasp.envs.skirmish import scripts
+from grasp.envs.skirmish import env as skirmish
+from grasp.envs.skirmish import scripted_policies
 
 STEPS = 12
 PINNED_AT = "skirmish-1"
@@ -32,7 +32,7 @@ def fought(task: str) -> list[float]:
     for t in range(STEPS):
         act_key, env_key = jax.random.split(jax.random.fold_in(step_key, t))
         unit = skirmish.stats(field, state.kind)
-        action = scripts.nearest(field.rules, unit, state.battle, shown.avail, act_key)
+        action = scripted_policies.nearest(field.rules, unit, state.battle, shown.avail, act_key)
         state, result = step(state, action, env_key)
         shown = result.observation
     battle = state.battle

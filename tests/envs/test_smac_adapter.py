@@ -13,7 +13,7 @@ import pytest
 from absl import flags
 
 ROOT = Path(__file__).parent.parent.parent
-ADAPTER = ROOT / "src" / "grasp" / "simulators" / "smac.py"
+ADAPTER = ROOT / "src" / "grasp" / "envs" / "workers" / "smac.py"
 STANDINS = ROOT / "tests" / "standins"
 STOP, ATTACK = 1, 6
 CASES = {"smac": ("3m", {}), "smacv2": ("10gen_terran", {"game": "smacv2", "n_units": 5})}

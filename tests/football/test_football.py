@@ -11,10 +11,11 @@ import jax
 import numpy as np
 import pytest
 
-from grasp import algos, hosted
+from grasp import algos
 from grasp.config import configure
 from grasp.envs import football
 from grasp.envs.host import SIMULATORS, Pool, interpreter
+from grasp.training import host_rollout
 from grasp.types import GraspError
 
 pytestmark = pytest.mark.slow
@@ -303,9 +304,9 @@ def learner(algo, pool, **options):
 def test_algorithms_play(opened, algo, options):
     pool = opened("academy_3_vs_1_with_keeper", num_envs=2, workers=2)
     algorithm, state = learner(algo, pool, **options)
-    stage = hosted.Stage(pool, algorithm)
+    stage = host_rollout.Stage(pool, algorithm)
     stage.begin(lambda copy: copy)
-    found, _, restarts = hosted.collect(stage, state, jax.random.key(0), 8)
+    found, _, restarts = host_rollout.collect(stage, state, jax.random.key(0), 8)
     assert found.observation.obs.shape == (8, 2, 3, 115)
     assert found.next_observation.state.shape == (8, 2, 116)
     np.testing.assert_array_equal(found.observation.obs[1:], found.next_observation.obs[:-1])
@@ -316,7 +317,7 @@ def test_algorithms_play(opened, algo, options):
 def test_a_worker_killed_in_mid_collection_leaves_no_trace_in_the_batch(opened, monkeypatch):
     pool = opened("academy_3_vs_1_with_keeper", num_envs=2, workers=2)
     algorithm, state = learner("mappo", pool, chunk=4)
-    stage = hosted.Stage(pool, algorithm)
+    stage = host_rollout.Stage(pool, algorithm)
     seeds = [[], []]
 
     def seed(copy):
@@ -333,7 +334,7 @@ def test_a_worker_killed_in_mid_collection_leaves_no_trace_in_the_batch(opened, 
             os.kill(pool.workers[0].process.pid, signal.SIGKILL)
 
     monkeypatch.setattr(pool, "tell", tell_and_kill)
-    found, _, restarts = hosted.collect(stage, state, jax.random.key(0), 8)
+    found, _, restarts = host_rollout.collect(stage, state, jax.random.key(0), 8)
     monkeypatch.undo()
     assert restarts == 1
     assert seeds == [[0, 1], [10]]

@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from grasp import critic as critics
-from grasp import normalise
+from grasp.algos import value_norm
 from grasp.config import configure
+from grasp.config.hyperparameters import ALGORITHMS, Happo, Ma2e, Mappo, Qmix
 from grasp.envs import probes
-from grasp.hyper import ALGORITHMS, Happo, Ma2e, Mappo, Qmix
-from grasp.programs import build
+from grasp.nn import critic as critics
+from grasp.training.runner import build
 
 SMALL = {"num_envs": 16, "rollout": 20, "hidden": 16, "lr": 3e-3, "gamma": probes.DISCOUNT, "eval_episodes": 32}
 QMIX = {"buffer": 1000, "interval": 4, "target_interval": 50, "anneal": 10_000}
@@ -96,4 +96,4 @@ def values_along(probe, critic, config, state):
         first = jnp.arange(len(sequence))[:, None] == 0
         memory = critics.critic_memory(critic, (1,), config.hyper.hidden)
         found = critics.values(state.critic, critic, memory, inputs, first)[:, 0]
-        yield from zip(normalise.denormalise(state.value_norm, found).tolist(), map(states.get, sequence), strict=True)
+        yield from zip(value_norm.denormalise(state.value_norm, found).tolist(), map(states.get, sequence), strict=True)

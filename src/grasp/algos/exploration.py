@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from grasp import losses
-from grasp import mixer as mixers
-from grasp.hyper import Qmix
+from grasp.algos import losses
+from grasp.config.hyperparameters import Qmix
+from grasp.nn import mixer as mixers
 from grasp.types import Key, Observation, PyTree
 
 

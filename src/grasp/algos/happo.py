@@ -16,23 +16,22 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from grasp import actor as actors
-from grasp import losses, normalise
-from grasp.actor import Actor
-from grasp.algos import batch as batches
-from grasp.algos import onpolicy, ppo, realign
-from grasp.algos.ascent import ascend
-from grasp.algos.batch import Batch
+from grasp.algos import grasp, losses, onpolicy, ppo, value_norm
+from grasp.algos import minibatches as batches
+from grasp.algos.grasp import Consensus
+from grasp.algos.minibatches import Batch
 from grasp.algos.onpolicy import Optimisers, State
-from grasp.algos.realign import Consensus
-from grasp.hyper import Happo
+from grasp.algos.optimiser import ascend
+from grasp.config.hyperparameters import Happo
+from grasp.nn import actor as actors
+from grasp.nn.actor import Actor
 from grasp.types import Algorithm, EnvSpec, Key, Metrics, PyTree, Trajectory
 
 
 def make(hyper: Happo, spec: EnvSpec) -> Algorithm:
     """The algorithm for an environment of these sizes."""
     if hyper.operator != "none":
-        realign.check_operator(hyper.operator, spec.num_agents)
+        grasp.check_operator(hyper.operator, spec.num_agents)
     optimisers = onpolicy.optimisers(hyper)
 
     def init(key: Key) -> State:
@@ -96,10 +95,10 @@ def perceive(hyper: Happo, actor: Actor, batch: Batch, key: Key) -> Consensus | 
         return None
     if hyper.gram == "crossfit":
         folds = batches.folded(batch, hyper.rollout // hyper.chunk, hyper.folds)
-        return realign.solve(hyper, actor, ppo.fold_gradients(hyper, actor, Actor._fields, folds), key)
+        return grasp.solve(hyper, actor, ppo.fold_gradients(hyper, actor, Actor._fields, folds), key)
     whole = batches.whole(batch)
     share = ppo.agent_share(hyper, whole.steps.alive)
-    return realign.solve(hyper, actor, ppo.agent_gradients(hyper, actor, Actor._fields, whole, share), key)
+    return grasp.solve(hyper, actor, ppo.agent_gradients(hyper, actor, Actor._fields, whole, share), key)
 
 
 def weighed(mine: Batch, compound: Float[Array, "L C"]) -> Batch:
@@ -126,7 +125,7 @@ def climb(
         policy = batches.accumulate(lambda tile: ppo.policy_gradient(hyper, actor, tile, share), tiles)
         gradient = policy.actor
         if consensus is not None:
-            gradient = realign.realigned(hyper, gradient, consensus.u, hyper.weight)
+            gradient = grasp.realigned(hyper, gradient, consensus.u, hyper.weight)
         *after, stats = ascend(optimisers.actor, *jax.tree.map(lambda x: x[0], (actor, opt, gradient)))
         return jax.tree.map(lambda x: x[None], tuple(after)), policy.stats | stats
 
@@ -160,7 +159,7 @@ def judge(hyper: Happo, optimisers: Optimisers, state: State, batch: Batch, key:
     def step(state: State, chunks: Array) -> tuple[State, Metrics]:
         tiles = batches.minibatch(batch, chunks, hyper.minibatches)
         if hyper.value_norm:
-            state = state._replace(value_norm=normalise.value_norm_update(state.value_norm, tiles.steps.target))
+            state = state._replace(value_norm=value_norm.value_norm_update(state.value_norm, tiles.steps.target))
         num_samples = tiles.steps.target.size
         gradient, value_stats = batches.accumulate(
             lambda tile: ppo.value_gradient(hyper, state.critic, state.value_norm, tile, num_samples), tiles

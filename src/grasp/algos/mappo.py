@@ -1,6 +1,7 @@
 """MAPPO; and GRASP-MAPPO, which is MAPPO with a consensus operator.
 
-Algorithm 1 of the paper is `collect` (grasp.rollout) and then `learn`, below, in the paper's order; `docs/paper_map.md`
+Algorithm 1 of the paper is `collect` (grasp.training.rollout) and then `learn`, below, in the paper's order;
+`docs/paper_map.md`
 has a row for every line, and `docs/algorithms/mappo.md` the departures. Gradients point uphill (ascent), as in the
 paper; the sign turns once, in `ascend`.
 """
@@ -11,16 +12,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from grasp import actor as actors
-from grasp import devices, normalise
-from grasp.actor import Actor
-from grasp.algos import batch as batches
-from grasp.algos import onpolicy, ppo, realign, trust
-from grasp.algos.ascent import ascend
-from grasp.algos.batch import Batch
+from grasp.algos import grasp, onpolicy, ppo, trust_region, value_norm
+from grasp.algos import minibatches as batches
+from grasp.algos.grasp import Consensus
+from grasp.algos.minibatches import Batch
 from grasp.algos.onpolicy import Optimisers, State
-from grasp.algos.realign import Consensus
-from grasp.hyper import Mappo
+from grasp.algos.optimiser import ascend
+from grasp.config.hyperparameters import Mappo
+from grasp.nn import actor as actors
+from grasp.nn import sharding
+from grasp.nn.actor import Actor
 from grasp.types import Algorithm, EnvSpec, Key, Metrics, PyTree, Trajectory
 
 Carry = tuple[State, Consensus | None, Bool[Array, ""]]
@@ -30,10 +31,10 @@ Carry = tuple[State, Consensus | None, Bool[Array, ""]]
 def make(hyper: Mappo, spec: EnvSpec) -> Algorithm:
     """The algorithm for an environment of these sizes."""
     if hyper.operator != "none":
-        realign.check_operator(hyper.operator, spec.num_agents)
+        grasp.check_operator(hyper.operator, spec.num_agents)
     optimisers = onpolicy.optimisers(hyper)
     if hyper.control == "update_size":
-        optimisers = optimisers._replace(actor=realign.as_far(hyper, optimisers.actor))
+        optimisers = optimisers._replace(actor=grasp.as_far(hyper, optimisers.actor))
     return Algorithm(
         init=partial(onpolicy.init, hyper, spec, optimisers),
         memory=partial(onpolicy.memory, hyper, spec),
@@ -71,19 +72,19 @@ def learn(
         index, chunks = chunks_at
         tiles = whole if hyper.minibatches == 1 else batches.tiled(batch, chunks)  # Alg. 1 l. 18
         if hyper.value_norm:
-            state = state._replace(value_norm=normalise.value_norm_update(state.value_norm, tiles.steps.target))
+            state = state._replace(value_norm=value_norm.value_norm_update(state.value_norm, tiles.steps.target))
         share = ppo.agent_share(hyper, tiles.steps.alive)
         policy, (critic_gradient, value_stats) = gradients(hyper, state, tiles, share)
         gradient = ppo.shared_mean(hyper, policy.actor, share.shape[0])
         if hyper.trust == "trcco":
-            gradient = trust.outside(hyper, gradient)
+            gradient = trust_region.outside(hyper, gradient)
         elif consensus is not None:
             fresh = partial(
                 perceive, hyper, state.actor, policy, tiles, basis, jax.random.fold_in(consensus_key, index)
             )
-            consensus = jax.lax.cond(realign.is_due(hyper, index), fresh, lambda: consensus)
+            consensus = jax.lax.cond(grasp.is_due(hyper, index), fresh, lambda: consensus)
             beta = jnp.where(index > 0, 0.0, hyper.weight) if hyper.refresh == "first" else hyper.weight
-            gradient = realign.realigned(hyper, gradient, consensus.u, beta)  # Alg. 1 l. 25
+            gradient = grasp.realigned(hyper, gradient, consensus.u, beta)  # Alg. 1 l. 25
         critic, critic_opt, critic_stats = ascend(
             optimisers.critic, state.critic, state.critic_opt, critic_gradient
         )  # Alg. 1 l. 21
@@ -101,7 +102,7 @@ def learn(
     if hyper.trust == "trcco":
         consensus = perceive(hyper, state.actor, None, whole, basis, consensus_key)
         share = ppo.agent_share(hyper, whole.steps.alive)
-        actor, moved = trust.constrained(hyper, state.actor, consensus.u, whole, share)
+        actor, moved = trust_region.constrained(hyper, state.actor, consensus.u, whole, share)
         state = state._replace(actor=actor)
     start = state, consensus, jnp.array(False)
     (state, consensus, _), stats = jax.lax.scan(step, start, (jnp.arange(len(schedule)), schedule))
@@ -129,16 +130,16 @@ def perceive(
     With one minibatch the first step's surrogate gradient, at θ_old, where all ratios are 1, is g_i itself: the heads'
     consensus then costs no pass of its own.
     """
-    parts = tuple(part for group in realign.groups(hyper) for part in group)
+    parts = tuple(part for group in grasp.groups(hyper) for part in group)
     if hyper.gram == "crossfit":
-        return realign.solve(hyper, actor, ppo.fold_gradients(hyper, actor, parts, basis), key)
+        return grasp.solve(hyper, actor, ppo.fold_gradients(hyper, actor, parts, basis), key)
     data = tiles if hyper.refresh == "minibatch" else basis
     share = ppo.agent_share(hyper, data.steps.alive)
     if policy is not None and parts == ("head",) and data is tiles:
         gradients = {"head": policy.surrogate_head.sum}
     else:
         gradients = ppo.agent_gradients(hyper, actor, parts, data, share)
-    return realign.solve(hyper, actor, gradients, key, likeness(hyper, actor, data, share))
+    return grasp.solve(hyper, actor, gradients, key, likeness(hyper, actor, data, share))
 
 
 def likeness(hyper: Mappo, actor: Actor, data: Batch, share: Float[Array, " N"]) -> PyTree:
@@ -151,10 +152,10 @@ def likeness(hyper: Mappo, actor: Actor, data: Batch, share: Float[Array, " N"])
 def no_consensus(hyper: Mappo, actor: Actor, whole: Batch, key: Key) -> Consensus:
     """What the scan carries before its first step: zeros of the right shapes."""
     num_agents = whole.steps.alive.shape[-1]
-    every = {name: part if own else actors.copies(part, num_agents) for name, part, own in realign.named(hyper, actor)}
+    every = {name: part if own else actors.copies(part, num_agents) for name, part, own in grasp.named(hyper, actor)}
     if hyper.gram == "crossfit":
         every = actors.copies(every, hyper.folds)
-    if devices.number() > 1:
-        every = actors.copies(every, devices.number())
-    shapes = jax.eval_shape(lambda: realign.solve(hyper, actor, every, key))
+    if sharding.number() > 1:
+        every = actors.copies(every, sharding.number())
+    shapes = jax.eval_shape(lambda: grasp.solve(hyper, actor, every, key))
     return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)

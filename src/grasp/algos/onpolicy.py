@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from grasp import actor as actors
-from grasp import critic as critics
-from grasp import losses, normalise, returns
-from grasp.actor import Actor
-from grasp.hyper import Mappo
+from grasp.algos import losses, returns
+from grasp.algos import value_norm as normalise
+from grasp.config.hyperparameters import Mappo
+from grasp.nn import actor as actors
+from grasp.nn import critic as critics
+from grasp.nn.actor import Actor
 from grasp.types import Decision, EnvSpec, Key, Metrics, Observation, PyTree, Trajectory
 
 

@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from grasp import actor as actors
-from grasp import critic as critics
-from grasp import losses, normalise
-from grasp.actor import Actor
-from grasp.algos.batch import Batch, Steps, accumulate
-from grasp.devices import Partial
-from grasp.hyper import Mappo
+from grasp.algos import losses, value_norm
+from grasp.algos.minibatches import Batch, Steps, accumulate
+from grasp.config.hyperparameters import Mappo
+from grasp.nn import actor as actors
+from grasp.nn import critic as critics
+from grasp.nn.actor import Actor
+from grasp.nn.sharding import Partial
 from grasp.types import Metrics, PyTree
 
 
@@ -103,7 +103,8 @@ def agent_gradients(
 
 
 def fold_gradients(hyper: Mappo, actor: Actor, parts: tuple[str, ...], folds: Batch) -> dict[str, PyTree]:
-    """`agent_gradients` of every fold (`grasp.algos.batch.folded`), each a mean over its own steps: [K, N, ...]."""
+    """`agent_gradients` of every fold (`grasp.algos.minibatches.folded`), each a mean over its own steps: [K, N,
+    ...]."""
 
     def one(tiles: Batch) -> dict[str, PyTree]:
         return agent_gradients(hyper, actor, parts, tiles, agent_share(hyper, tiles.steps.alive))
@@ -155,11 +156,11 @@ def shared_mean(hyper: Mappo, gradient: Actor, num_agents: int) -> Actor:
 
 
 def value_gradient(
-    hyper: Mappo, critic: PyTree, norm: normalise.ValueNorm, tile: Batch, num_samples: int
+    hyper: Mappo, critic: PyTree, norm: value_norm.ValueNorm, tile: Batch, num_samples: int
 ) -> tuple[PyTree, Metrics]:
     """The critic's gradient of the negated loss (Alg. 1 l. 20), in the units of ValueNorm."""
     steps = tile.steps
-    target = normalise.normalise(norm, steps.target) if hyper.value_norm else steps.target
+    target = value_norm.normalise(norm, steps.target) if hyper.value_norm else steps.target
 
     def objective(critic: PyTree) -> tuple[Array, Metrics]:
         value = critics.values(critic, hyper.critic, tile.start.critic, steps.state, steps.first)

@@ -1,7 +1,8 @@
 """QMIX and VDN; and GRASP-QMIX, which is QMIX with a consensus operator.
 
 Every agent has a recurrent network for the values of its own actions; a mixer makes the team's value of them
-(grasp.mixer). Both learn from whole replayed episodes (grasp.replay): double-Q, TD(λ) targets, target networks.
+(grasp.nn.mixer). Both learn from whole replayed episodes (grasp.algos.replay_buffer): double-Q, TD(λ) targets, target
+networks.
 GRASP-QMIX replaces every agent's gradient g_i by Γ_i (g_i + u*) in each step. Gradients point uphill, that is, down the
 loss. `docs/algorithms/qmix.md` has the departures.
 """
@@ -15,15 +16,15 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from grasp import actor as actors
-from grasp import losses, replay, returns
-from grasp import mixer as mixers
-from grasp.actor import Actor
-from grasp.algos import exploration, realign
-from grasp.algos.ascent import ascend
-from grasp.algos.batch import accumulate, tile_size
-from grasp.hyper import Qmix
-from grasp.replay import Episodes, Replay, at_its_length, time_first
+from grasp.algos import exploration, grasp, losses, returns
+from grasp.algos import replay_buffer as replay
+from grasp.algos.minibatches import accumulate, tile_size
+from grasp.algos.optimiser import ascend
+from grasp.algos.replay_buffer import Episodes, Replay, at_its_length, time_first
+from grasp.config.hyperparameters import Qmix
+from grasp.nn import actor as actors
+from grasp.nn import mixer as mixers
+from grasp.nn.actor import Actor
 from grasp.types import Algorithm, Decision, EnvSpec, GraspError, Key, Metrics, Observation, PyTree, Trajectory
 
 TILE_ROWS = 32
@@ -66,7 +67,7 @@ def make(hyper: Qmix, spec: EnvSpec) -> Algorithm:
     """The algorithm for an environment of these sizes."""
     check_state(spec)
     if hyper.operator != "none":
-        realign.check_operator(hyper.operator, spec.num_agents)
+        grasp.check_operator(hyper.operator, spec.num_agents)
     optimiser = clipped_adam(hyper)
 
     def init(key: Key) -> State:
@@ -191,7 +192,7 @@ def improve(
     gradient, stats, folds = gradients(hyper, online, state.target, batch, partial(see, state.senses, see_key))
     factor = None
     if hyper.operator != "none":
-        aligned = realign.off_policy(hyper, state.agent, gradient.agent, consensus_key, folds)
+        aligned = grasp.off_policy(hyper, state.agent, gradient.agent, consensus_key, folds)
         gradient, stats = gradient._replace(agent=aligned.gradient), stats | aligned.diagnostics
         if aligned.factor is not None:
             factor = Networks(aligned.factor, jax.tree.map(lambda _: 1.0, state.mixer))
@@ -215,7 +216,7 @@ def td_gradient(
     ordinary gradient.
     """
     num_agents = batch.action.shape[-1]
-    parts = () if hyper.operator == "none" else tuple(name for group in realign.groups(hyper) for name in group)
+    parts = () if hyper.operator == "none" else tuple(name for group in grasp.groups(hyper) for name in group)
     agent, sharing = actors.apart(online.agent, hyper.sharing, parts, num_agents)
     total_steps = jnp.maximum(batch.length.sum(), 1)
     slope = jax.grad(partial(objective, hyper, sharing), has_aux=True)

@@ -1,7 +1,9 @@
 """`grasp bench`: ratios measured side by side in one run.
 
 A time in seconds is this machine's, in this minute, and means little; the ratio of two times taken in turns means more.
-Every line therefore carries what it was compared with, and the peak memory of the process that ran it.
+Every line therefore carries what it was compared with, and the peak memory of the process that ran it. Open `measure`
+first, then the benchmark of interest; `plain_mappo` is the peer that `speed` is compared with. Imports every room
+below api.
 """
 
 import json
@@ -11,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from grasp.bench import battles, cost, envs, gradients, hosts, launch, learners, qp, speed, spread, update
+from grasp.bench import battles, cost, devices, envs, gradients, hosts, launch, learners, qp, speed, update
 from grasp.bench.measure import Line
 from grasp.config import did_you_mean
 from grasp.types import GraspError
@@ -27,7 +29,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Line]]] = {
     "speed": speed.run,
     "learners": learners.run,
     "launch": launch.run,
-    "devices": spread.run,
+    "devices": devices.run,
 }
 
 

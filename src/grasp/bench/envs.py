@@ -5,9 +5,9 @@ from typing import Any
 
 import jax
 
-from grasp import rollout
 from grasp.bench.measure import SMOKE, WORKLOAD, Line, in_turns, peak_mb
 from grasp.envs import base
+from grasp.training import rollout
 from grasp.types import Algorithm, Decision, Key, Observation
 
 ENVS = ("mpe/simple_spread", "mpe/simple_spread_10", "smax/3m", "smax/5m_vs_6m", "smax/8m", "smax/25m")

@@ -7,12 +7,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from grasp.actor import Actor
-from grasp.algos import batch as batches
 from grasp.algos import mappo, ppo
-from grasp.algos.batch import Batch
+from grasp.algos import minibatches as batches
+from grasp.algos.minibatches import Batch
 from grasp.bench.measure import Line, in_turns, peak_mb, played, workload
-from grasp.hyper import Mappo
+from grasp.config.hyperparameters import Mappo
+from grasp.nn.actor import Actor
 from grasp.types import PyTree
 
 ENVS = ("mpe/simple_spread", "smax/5m_vs_6m")

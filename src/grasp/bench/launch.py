@@ -15,9 +15,9 @@ from grasp.bench.measure import SMOKE, Line
 from grasp.config import configure
 from grasp.envs import base as envs
 from grasp.envs.host import cores
-from grasp.launch.cluster import joined
+from grasp.launch.base import Crew, Task, tasks_of
 from grasp.launch.local import Pool
-from grasp.launch.tasks import Crew, Task, tasks_of
+from grasp.launch.ray_launcher import joined
 
 ENV = "matrix/climbing"
 STEPS = 40_000

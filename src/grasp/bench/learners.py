@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from grasp import replay
+from grasp.algos import replay_buffer
 from grasp.bench.measure import Line, in_turns, peak_mb, trainer, workload
 from grasp.config import configure
 from grasp.envs import base as envs
@@ -26,7 +26,7 @@ def run(smoke: bool) -> Iterator[Line]:
     for algo, seconds in taken.items():
         yield Line(f"{algo}, {env}", configs[algo].steps_per_iteration / seconds, "steps/s", None, "", peak_mb())
     for name in dict.fromkeys(("mpe/simple_spread", env)):
-        yield Line(f"one episode in the replay, {name}", replay.episode_bytes(envs.make(name).spec) / 1e6, "MB")
+        yield Line(f"one episode in the replay, {name}", replay_buffer.episode_bytes(envs.make(name).spec) / 1e6, "MB")
 
 
 def turns(smoke: bool) -> Iterator[Line]:

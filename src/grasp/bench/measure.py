@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import jax
 
-from grasp import rollout
 from grasp.config import Config, configure
+from grasp.config.hyperparameters import Mappo
 from grasp.envs import base
-from grasp.hyper import Mappo
-from grasp.programs import build
+from grasp.training import rollout
+from grasp.training.runner import build
 from grasp.types import Algorithm, Trajectory
 
 WORKLOAD = {"num_envs": 64, "rollout": 120, "epochs": 10, "minibatches": 1, "chunk": 10, "hidden": 64}

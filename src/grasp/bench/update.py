@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from grasp.bench.measure import Line, in_turns, peak_mb, played, workload
+from grasp.config.hyperparameters import Mappo
 from grasp.envs import base
-from grasp.hyper import Mappo
 from grasp.types import EnvSpec
 
 ROWS, CHAIN = 384, 64

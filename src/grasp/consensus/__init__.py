@@ -22,14 +22,16 @@
 - `consensus_of_parts(parts, axis_name=axis)` is the consensus of gradients that are sums over devices.
 - `realign()` and `realign_off_policy()` put u into an optax chain.
 - `solve(G)` is the quadratic program alone.
+
+Open `aggregate` first, then `min_norm`; `transforms` has the update rules. Imports jax and optax, and nothing of RL.
 """
 
-from grasp.consensus.api import Info, consensus, min_norm
-from grasp.consensus.folds import Crossfitted, Folded, crossfit, crossfit_gram
+from grasp.consensus.aggregate import Info, consensus, min_norm
+from grasp.consensus.crossfit import Crossfitted, Folded, crossfit, crossfit_gram
 from grasp.consensus.gram import combine, diagnose, gram, rescale
-from grasp.consensus.realign import off_policy_factors, realign, realign_off_policy
+from grasp.consensus.min_norm import Solution, Status, solve
 from grasp.consensus.sharded import consensus_of_parts
-from grasp.consensus.solver import Solution, Status, solve
+from grasp.consensus.transforms import off_policy_factors, realign, realign_off_policy
 from grasp.consensus.weighting import CONDITIONS, OPERATORS, Conditions, Weighting, weighting
 
 __all__ = [

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from grasp.consensus.solver import cosines, residual
+from grasp.consensus.min_norm import cosines, residual
 
 PyTree = Any
 

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from grasp.consensus.quadratic import nonnegative
-from grasp.consensus.solver import Status, cosines, solve
+from grasp.consensus.min_norm import Status, cosines, solve
+from grasp.consensus.nonnegative_qp import nonnegative
 
 Gram = Float[Array, "N N"]
 Weights = Float[Array, " N"]

@@ -16,7 +16,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from grasp.consensus.api import Info, consensus
+from grasp.consensus.aggregate import Info, consensus
 
 PyTree = Any
 

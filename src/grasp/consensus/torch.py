@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from grasp.consensus.solver import Status, certify, solve
+from grasp.consensus.min_norm import Status, certify, solve
 from grasp.consensus.weighting import weighting
 
 try:

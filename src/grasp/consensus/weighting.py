@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from grasp.consensus import operators
-from grasp.consensus.solver import cosines, solve
+from grasp.consensus.min_norm import cosines, solve
 
 Weighting = Callable[[Float[Array, "N N"], PRNGKeyArray], Float[Array, " N"]]
 Verdict = Literal["yes", "no", "off_stationary"]

@@ -73,10 +73,10 @@ def names() -> list[str]:
 
 
 def make(name: str) -> Env | Host:
-    """The environment called `family/task`, or what the user's `package.module:factory` gives (`grasp.envs.own`)."""
+    """The environment called `family/task`, or what the user's `package.module:factory` gives (`grasp.envs.custom`)."""
     plain, _, words = name.partition("?")
     if ":" in plain:
-        return importlib.import_module("grasp.envs.own").load(name, plain, chosen(plain, words))
+        return importlib.import_module("grasp.envs.custom").load(name, plain, chosen(plain, words))
     family, _, task = plain.partition("/")
     if plain not in names() and not (task and _takes_any(family)):
         raise GraspError(f"unknown environment {plain!r}; {_suggest(plain)}")

@@ -1,6 +1,6 @@
 """Google Research Football: `grf/<academy scenario>`, played by the real engine in worker processes.
 
-What is observed, paid and counted as a goal, and who plays whom, is told in `grasp.simulators.football`. The engine
+What is observed, paid and counted as a goal, and who plays whom, is told in `grasp.envs.workers.football`. The engine
 lives in an interpreter of its own, which `make football` builds; GRASP_FOOTBALL_PYTHON names another.
 """
 
@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from grasp.envs.host import SIMULATORS, ask, interpreter
-from grasp.simulators import football as adapter
+from grasp.envs.workers import football as adapter
 from grasp.types import Bodies, Host
 
 METRES = np.array([adapter.METRES[0], -adapter.METRES[1]], np.float32)

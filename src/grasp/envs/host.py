@@ -1,8 +1,8 @@
 """Simulators that are not JAX: a pool of worker processes, each with several copies of one environment.
 
-The pool and its workers (`grasp.simulators.serve`) share a memory with a record for every copy; pipes carry only which
-copies to reset or to step. A worker that dies, does not answer in time or writes nonsense is replaced by a new one; the
-episodes of its copies are lost, which `wait` says, and the copies are to be reset.
+The pool and its workers (`grasp.envs.workers.serve`) share a memory with a record for every copy; pipes carry only
+which copies to reset or to step. A worker that dies, does not answer in time or writes nonsense is replaced by a new
+one; the episodes of its copies are lost, which `wait` says, and the copies are to be reset.
 """
 
 import contextlib
@@ -25,8 +25,8 @@ from typing import IO, Any
 import numpy as np
 from jaxtyping import Bool, Int
 
-from grasp.simulators import serve
-from grasp.types import EnvSpec, GraspError, Host
+from grasp.envs.workers import serve
+from grasp.types import EnvSpec, GraspError, Host, Observation
 
 Copies = Int[np.ndarray, " _"]
 """Some of a pool's copies, by their number."""
@@ -55,7 +55,7 @@ def interpreter(family: str) -> str:
     chosen = os.environ.get(f"GRASP_{family.upper()}_PYTHON")
     if chosen:
         return chosen
-    for folder in (Path.cwd(), SIMULATORS.parents[2]):  # here, or the checkout that this package is installed from
+    for folder in (Path.cwd(), SIMULATORS.parents[3]):  # here, or the checkout that this package is installed from
         built = folder / f".venv-{family}" / "bin" / "python"
         if built.exists():
             return str(built)
@@ -292,3 +292,9 @@ class Pool:
         for worker in self.workers:
             worker.end(serve.GRACE)
         self.memory.close()
+
+
+def observed(pool: Pool, copies: Copies) -> Observation:
+    """What these copies show now."""
+    said: Any = pool.records[copies]
+    return Observation(said["obs"], said["state"], said["avail"], said["alive"])

@@ -1,6 +1,6 @@
 """PettingZoo's parallel environments: `pettingzoo/<module>`, whose `parallel_env(**options)` is made by workers.
 
-How agents, rewards, masks and ends are read is told in `grasp.simulators.pettingzoo`. Any module will do, so any task
+How agents, rewards, masks and ends are read is told in `grasp.envs.workers.pettingzoo`. Any module will do, so any task
 is accepted, and any option: `?horizon=` and `?wins=` are ours, the rest go to the environment.
 """
 

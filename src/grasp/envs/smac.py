@@ -1,4 +1,5 @@
-"""Family `smac`: SMAC's maps in the real game, stepped by workers. How it is read stands in `grasp.simulators.smac`."""
+"""Family `smac`: SMAC's maps in the real game, stepped by workers. How it is read stands in
+`grasp.envs.workers.smac`."""
 
 from collections.abc import Callable
 from typing import NamedTuple

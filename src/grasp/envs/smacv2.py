@@ -1,4 +1,4 @@
-"""Family `smacv2`: SMACv2's generated battles in the real game, stepped by workers (`grasp.simulators.smac`)."""
+"""Family `smacv2`: SMACv2's generated battles in the real game, stepped by workers (`grasp.envs.workers.smac`)."""
 
 from typing import NamedTuple
 

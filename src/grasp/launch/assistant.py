@@ -11,9 +11,9 @@ from grasp import algos
 from grasp import config as configs
 from grasp.config import Config
 from grasp.envs import base as envs
+from grasp.launch.base import Task
 from grasp.launch.links import Gone, Hello, Link, check_name, unpacked
 from grasp.launch.machines import LOOK_SECONDS, MEET_SECONDS, Place, Say, alike, work
-from grasp.launch.tasks import Task
 from grasp.types import GraspError
 
 

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from grasp.journal import parse
-from grasp.launch.tasks import Report, Task
+from grasp.launch.base import Report, Task
+from grasp.runs.metrics_log import parse
 
 
 class Follower:

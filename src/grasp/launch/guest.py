@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Collector:
-    """A node's share of the copies (`grasp.shares.Guest`)."""
+    """A node's share of the copies (`grasp.training.remote_rollout.Guest`)."""
 
     def __init__(self, there: dict[str, Any]):
         self.there = there
@@ -28,10 +28,11 @@ class Collector:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {single}".strip()
         os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
         os.environ["JAX_PLATFORMS"] = "cpu"
-        from grasp import cache, runs
-        from grasp.shares import Guest
+        from grasp import runs
+        from grasp.training import compilation_cache
+        from grasp.training.remote_rollout import Guest
 
-        cache.enable()
+        compilation_cache.enable()
         run, number = runs.find(self.there["run"]), self.there["number"]
         return Guest(run.config, number, run.folder(self.there["seed"]) / f"simulators-{number}.log")
 

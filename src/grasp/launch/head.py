@@ -9,9 +9,9 @@ from typing import Any
 
 from grasp import config as configs
 from grasp.config import Config
+from grasp.launch.base import Failure, Plan, Report, Task
 from grasp.launch.links import Gone, Hello, Link, check_name, free_port, hello_on, packed, ready
 from grasp.launch.machines import MEET_SECONDS, NEWS_SECONDS, Place, Say, alike, check_devices, heard, work
-from grasp.launch.tasks import Failure, Plan, Report, Task
 from grasp.types import GraspError
 
 HELLO_SECONDS = 10.0

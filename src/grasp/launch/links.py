@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from grasp import runs
-from grasp.checkpoint import stored
 from grasp.runs import Run
+from grasp.runs.checkpoint import stored
 from grasp.types import GraspError
 
 SILENT_SECONDS = 30

@@ -21,9 +21,9 @@ import jax
 from grasp.config import Config
 from grasp.envs import base as envs
 from grasp.envs.host import cores
-from grasp.launch.memory import check_replay
-from grasp.launch.tasks import EVERY_CORE, Failure, Plan, Report, Task, complaint
-from grasp.training import plain_faults, train
+from grasp.launch.base import EVERY_CORE, Failure, Plan, Report, Task, complaint
+from grasp.launch.memory_check import check_replay
+from grasp.training.loop import plain_faults, train
 from grasp.types import GraspError
 
 

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import jax
 
 from grasp.config import Config
-from grasp.launch import probe
+from grasp.launch import ray_probe
+from grasp.launch.base import ANY_CORE, Report, Task
 from grasp.launch.links import Gone, Link, ready
 from grasp.launch.local import Pool, Worker, finish
-from grasp.launch.tasks import ANY_CORE, Report, Task
 from grasp.types import GraspError
 
 MEET_SECONDS = 300.0
@@ -75,7 +75,7 @@ def check_devices(config: Config, machines: int) -> None:
 
 def alike() -> dict[str, str]:
     """What must be the same on all machines, since they run one program."""
-    return probe.versions() | {"device": jax.default_backend()}
+    return ray_probe.versions() | {"device": jax.default_backend()}
 
 
 def work(task: Task, place: Place, address: str, links: list[Link], report: Report) -> str:

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 
 from grasp.launch import head, machines
+from grasp.launch.base import Crew
 from grasp.launch.local import Pool
-from grasp.launch.tasks import Crew
 from grasp.types import GraspError
 
 
@@ -36,7 +36,7 @@ def crew_on(on: str, say: machines.Say = lambda _: None) -> Iterator[Crew]:
     if address is None:
         yield Pool()
         return
-    from grasp.launch import cluster
+    from grasp.launch import ray_launcher
 
-    with cluster.joined(address) as crew:
+    with ray_launcher.joined(address) as crew:
         yield crew

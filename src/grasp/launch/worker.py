@@ -1,6 +1,6 @@
 """A task in a process of its own: `python -m grasp.launch.worker RUN SEEDS CORES DEVICES [PATIENCE ADDRESS NODE]`,
-started by `grasp.launch.local`, or on a cluster's node by `grasp.launch.remote`. Where machines train one run together
-(`grasp.launch.machines`), NODE is K/N, this machine's number and theirs, and DEVICES are those of all.
+started by `grasp.launch.local`, or on a cluster's node by `grasp.launch.ray_node`. Where machines train one run
+together (`grasp.launch.machines`), NODE is K/N, this machine's number and theirs, and DEVICES are those of all.
 
 Messages for the parent go to standard output, one JSON object a line; faults to standard error.
 """
@@ -88,7 +88,7 @@ def main() -> int:
     patience = float(sys.argv[5]) if len(sys.argv) > 5 else 0.0
     address, node = sys.argv[6:8] if len(sys.argv) > 7 else ("", "")
     number, machines = map(int, node.split("/")) if "/" in node else (0, 1)
-    # the words are those of grasp.launch.tasks, whose import would start jax
+    # the words are those of grasp.launch.base, whose import would start jax
     if place != "every":
         own = devices // machines
         pin(free_cores(own) if place == "any" else [int(core) for core in place.split(",")], own)
@@ -115,18 +115,19 @@ def train_task(
     report: Callable[[dict[str, Any]], None],
 ) -> int:
     """The exit code: 0, or 2 with a sentence on standard error."""
-    from grasp import cache, devices
+    from grasp.nn import sharding as devices
+    from grasp.training import compilation_cache
     from grasp.types import GraspError
 
-    cache.enable()
+    compilation_cache.enable()
     try:
         devices.meet(number)  # before anything that may take longer on one machine than on another
         from grasp import runs
-        from grasp.training import train
+        from grasp.training.loop import train
 
         run, others = runs.find(path), None
         if run.config.nodes > 1:
-            from grasp.launch.collectors import Collectors
+            from grasp.launch.ray_collectors import Collectors
 
             others = Collectors(run, seeds[0], address, node, report)
         train(run, seeds, report, patience, others)

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from grasp.envs.skirmish.units import SC2
+from grasp.envs.skirmish.unit_stats import SC2
 from grasp.types import GraspError
 
 

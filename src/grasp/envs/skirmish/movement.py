@@ -5,10 +5,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from grasp.envs.skirmish.battle import MOVE, SCRIPT, Battle, Rules, at, distance, each, row, sides
-from grasp.envs.skirmish.fire import gap
-from grasp.envs.skirmish.targets import can_act, is_acting
-from grasp.envs.skirmish.units import Unit
+from grasp.envs.skirmish.combat import gap
+from grasp.envs.skirmish.state import MOVE, SCRIPT, Battle, Rules, at, distance, each, row, sides
+from grasp.envs.skirmish.targeting import can_act, is_acting
+from grasp.envs.skirmish.unit_stats import Unit
 
 ARRIVED = 0.5
 """A script that goes to a point stops so near it."""

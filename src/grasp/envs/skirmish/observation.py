@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from grasp.envs.skirmish.battle import FIRST_TARGET, Battle, Rules
 from grasp.envs.skirmish.maps import Map
-from grasp.envs.skirmish.units import NAMES, Unit
+from grasp.envs.skirmish.state import FIRST_TARGET, Battle, Rules
+from grasp.envs.skirmish.unit_stats import NAMES, Unit
 
 SIGHT = 9.0
 """Of every unit on SMAC's maps; on SMACv2's each type has its own."""

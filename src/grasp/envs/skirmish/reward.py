@@ -4,12 +4,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from grasp.envs.skirmish.battle import Battle, Rules
-from grasp.envs.skirmish.fire import HEAL_COST
+from grasp.envs.skirmish.combat import HEAL_COST
+from grasp.envs.skirmish.game_loop import ENERGY, MOST_ENERGY
 from grasp.envs.skirmish.maps import RACES, Map
-from grasp.envs.skirmish.mechanics import ENERGY, MOST_ENERGY
-from grasp.envs.skirmish.starts import kinds
-from grasp.envs.skirmish.units import LOOPS_A_STEP, Unit, table
+from grasp.envs.skirmish.spawns import kinds
+from grasp.envs.skirmish.state import Battle, Rules
+from grasp.envs.skirmish.unit_stats import LOOPS_A_STEP, Unit, table
 
 DEATH, WIN, SCALE = 10.0, 200.0, 20.0
 

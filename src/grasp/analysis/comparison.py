@@ -1,0 +1,300 @@
+"""Compare runs: scores over seeds with intervals, pairs of algorithms, aggregates over environments, and a verdict.
+
+A seed has three scores: its absolute metric (the best checkpoint, evaluated again), and the means of the last tenth of
+its evaluations and of all. Each is summarised; pairs and aggregates take the one that is asked for, else the absolute
+metric where every seed on the environment has one, else the last tenth. `grasp.analysis.comparability` says what may
+be compared.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from grasp.analysis import comparability as protocol
+from grasp.analysis import statistics
+from grasp.analysis.permutation_test import permutation_p
+from grasp.analysis.run_data import ABSOLUTE, LAST, METRICS, WHOLE, RunData, in_figures, metric_of
+from grasp.analysis.statistics import Estimate, Interval, Paired
+from grasp.types import GraspError
+
+SHARE = 0.75
+"""Of the best algorithm's score: the threshold whose first reaching is the measure of speed, unless one is given."""
+POINTS = 101
+"""Thresholds of a performance profile."""
+OVERALL = "all environments"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One definition of the score, over seeds."""
+
+    seeds: tuple[int, ...]
+    scores: tuple[float, ...]
+    iqm: float
+    mean: float
+    median: float
+    interval: Interval | None
+    """Of the IQM."""
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Env steps until a threshold: of each seed (infinity: not within its run) and their median."""
+
+    threshold: float
+    steps: tuple[float, ...]
+    median: float
+    interval: Interval | None
+
+
+@dataclass(frozen=True)
+class Row(Summary):
+    """One run: the summary of the score that is compared, all scores apart, and what they rest on."""
+
+    label: str
+    env: str
+    metric: str
+    final: str
+    """The score that is compared: a key of `by`."""
+    by: Mapping[str, Summary]
+    """Every score, by its name in `grasp.analysis.run_data`; the absolute metric where some seed has one."""
+    reached: Reached
+    env_steps: tuple[int, int]
+    protocol: str
+    env_version: str
+    path: str
+    claim: str = ""
+    """What a paper reports of it, mean ± standard deviation over seeds."""
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """Two algorithms on one environment, or on all of them together (then in normalised scores)."""
+
+    env: str
+    first: str
+    second: str
+    probability: float
+    """That a seed of `first` scores above a seed of `second`."""
+    interval: Interval | None
+    difference: Estimate
+    """Of the IQMs."""
+    p: float
+    """How often chance alone would part the means as far."""
+    paired: Paired | None
+    """Mean difference at equal seeds; None where no seed number is on both sides, or over several environments."""
+    fewest: int
+    """Seeds on the smaller side."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How the scores of an environment become comparable with another's: `low` is 0 and `high` is 1."""
+
+    env: str
+    low: float
+    high: float
+    words: str
+
+    def of(self, scores: Sequence[float]) -> Float[np.ndarray, "_"]:
+        return (np.asarray(scores, dtype=float) - self.low) / (self.high - self.low)
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One algorithm over all environments, in normalised scores."""
+
+    label: str
+    iqm: Estimate
+    mean: Estimate
+    median: Estimate
+    optimality_gap: Estimate
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The performance profile of one algorithm on one environment (in its metric) or on all (normalised)."""
+
+    env: str
+    label: str
+    thresholds: tuple[float, ...]
+    share: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` found; `grasp.analysis.tables` and `grasp.analysis.html_report` show it."""
+
+    rows: tuple[Row, ...]
+    improvements: tuple[Improvement, ...]
+    scales: tuple[Scale, ...]
+    aggregates: tuple[Aggregate, ...]
+    profiles: tuple[Curve, ...]
+    mixed: tuple[str, ...]
+    """Environments whose runs differ in version or protocol and are compared by force."""
+    warnings: tuple[str, ...]
+
+
+def compare(
+    runs: Sequence[RunData],
+    force: bool = False,
+    threshold: float | None = None,
+    chance: Mapping[str, float] | None = None,
+    claims: Mapping[tuple[str, str], str] | None = None,
+    notes: Sequence[str] = (),
+    score: str | None = None,
+) -> Comparison:
+    """Compare runs, environment by environment, then over all environments that the algorithms share.
+
+    GraspError where versions or protocols differ, unless forced. `threshold` is the normalised score whose reaching is
+    timed: a win rate as it is, a return as a share of its scale. `chance` is what random play returns, by environment.
+    `claims` are a paper's scores by environment and label, `notes` what a reader must know beside our own warnings.
+    """
+    if threshold is not None and not 0 < threshold <= 1:
+        raise GraspError(f"threshold must lie above 0 and up to 1 (win rate, or share of the scale), not {threshold}")
+    warnings = [*notes, *(w for run in runs for w in run.warnings)]
+    rows: list[Row] = []
+    scales: list[Scale] = []
+    mixed: list[str] = []
+    for env in dict.fromkeys(run.env for run in runs):
+        group = [run for run in runs if run.env == env]
+        metric, final = metric_of(group), protocol.final_of(group, score)
+        differing = protocol.check(group, force)
+        mixed += [env] if differing else []
+        scale = _scale(group, metric, final, (chance or {}).get(env))
+        best = max((_summary(run, metric, final).iqm for run in group), key=lambda x: -math.inf if math.isnan(x) else x)
+        timed = SHARE * scale.of([best])[0] if threshold is None else threshold
+        timed = timed if timed > 0 else math.nan  # who never got above the scale's zero has reached nothing
+        aim, known = scale.low + timed * (scale.high - scale.low), claims or {}
+        summary = [_row(run, metric, final, aim, known.get((env, run.label), "")) for run in group]
+        found = [*differing, *protocol.distrust(group, metric, final)]
+        found += ["no score lies above the scale's zero, so nothing is normalised"] * math.isnan(scale.high)
+        rows, scales = rows + summary, [*scales, scale]
+        warnings += [f"{env}: {text}" for text in found]
+    everywhere, notes = _shared(rows)
+    pairs = [pair(a.env, a.label, b.label, a, b) for a, b in itertools.combinations(rows, 2) if a.env == b.env]
+    return Comparison(
+        rows=tuple(rows),
+        improvements=tuple(pairs + _pairs_over_all(rows, scales, everywhere)),
+        scales=tuple(scales),
+        aggregates=tuple(_aggregate(label, _tasks(rows, scales, label)) for label in everywhere),
+        profiles=tuple(_profiles(rows, scales, everywhere)),
+        mixed=tuple(mixed),
+        warnings=(*warnings, *notes),
+    )
+
+
+def _summary(run: RunData, metric: str, final: str) -> Summary:
+    seeds = [seed for seed in run.seeds if seed.scored(final)]
+    scores = np.array([seed.score(metric, final) for seed in seeds])
+    return Summary(
+        seeds=tuple(seed.seed for seed in seeds),
+        scores=tuple(scores.tolist()),
+        iqm=float(statistics.iqm(scores)),
+        mean=float(statistics.mean(scores)),
+        median=float(statistics.median(scores)),
+        interval=statistics.bootstrap(scores, statistics.iqm),
+    )
+
+
+def _row(run: RunData, metric: str, final: str, threshold: float, claim: str) -> Row:
+    steps = [statistics.steps_to(seed.curve(metric), threshold) for seed in run.seeds]
+    reached = [seed.env_steps for seed in run.seeds]
+    names = [ABSOLUTE] * any(seed.absolute for seed in run.seeds) + [LAST, WHOLE]
+    return Row(
+        **vars(_summary(run, metric, final)),
+        label=run.label,
+        env=run.env,
+        metric=metric,
+        final=final,
+        by={name: _summary(run, metric, name) for name in names},
+        reached=Reached(threshold, tuple(steps), *statistics.median_steps(steps)),
+        env_steps=(min(reached), max(reached)),
+        protocol=run.protocol,
+        env_version=run.env_version,
+        path=str(run.path),
+        claim=claim,
+    )
+
+
+def _scale(group: list[RunData], metric: str, final: str, chance: float | None) -> Scale:
+    """Win rates as they are; returns from random play, or else the worst evaluation, to the best seed's score."""
+    if metric == "win rate":
+        return Scale(group[0].env, 0.0, 1.0, "win rates as they are")
+    seen = [getattr(e, METRICS[metric]) for run in group for seed in run.seeds for e in seed.evaluations]
+    low = min((x for x in seen if math.isfinite(x)), default=math.nan) if chance is None else chance
+    scores = [score for run in group for score in _summary(run, metric, final).scores]
+    high = max((x for x in scores if x > low), default=math.nan)
+    source = "the lowest evaluation of any seed" if chance is None else "random play as given"
+    ends = f"0 is {in_figures(low, metric)} ({source}), 1 is {in_figures(high, metric)} (the highest score of a seed)"
+    return Scale(group[0].env, low, high, f"returns on a scale where {ends}")
+
+
+def pair(env: str, first: str, second: str, a: Summary, b: Summary) -> Improvement:
+    """Two algorithms by one of their scores."""
+    by_seed = [dict(zip(side.seeds, side.scores, strict=True)) for side in (a, b)]
+    return Improvement(
+        env,
+        first,
+        second,
+        *statistics.probability_of_improvement(a.scores, b.scores),
+        difference=statistics.difference(a.scores, b.scores),
+        p=permutation_p(a.scores, b.scores),
+        paired=statistics.paired_difference(*by_seed),
+        fewest=min(len(a.seeds), len(b.seeds)),
+    )
+
+
+def _shared(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
+    """The algorithms that ran on every environment, if there are several of those, and who is left out."""
+    envs = list(dict.fromkeys(row.env for row in rows))
+    labels = list(dict.fromkeys(row.label for row in rows))
+    everywhere = [label for label in labels if {row.env for row in rows if row.label == label} == set(envs)]
+    if len(envs) < 2:
+        return [], []
+    missing = ", ".join(label for label in labels if label not in everywhere)
+    found = [f"over all environments: without {missing}, which did not run on every one"] if missing else []
+    counts = {len(row.seeds) for row in rows if row.label in everywhere}
+    if len(counts) > 1:
+        found.append("over all environments: runs have different numbers of seeds; more seeds weigh more in the IQM")
+    return everywhere, found
+
+
+def _tasks(rows: Sequence[Row], scales: Sequence[Scale], label: str) -> list[Float[np.ndarray, "_"]]:
+    """Normalised scores of an algorithm, one environment after the other."""
+    return [scale.of(row.scores) for scale in scales for row in rows if (row.env, row.label) == (scale.env, label)]
+
+
+def _aggregate(label: str, tasks: list[Float[np.ndarray, "_"]]) -> Aggregate:
+    found = statistics.aggregate(tasks)
+    return Aggregate(label, found["IQM"], found["mean"], found["median"], found["optimality gap"])
+
+
+def _pairs_over_all(rows: Sequence[Row], scales: Sequence[Scale], labels: list[str]) -> list[Improvement]:
+    found = []
+    for first, second in itertools.combinations(labels, 2):
+        a, b = _tasks(rows, scales, first), _tasks(rows, scales, second)
+        fewest = min(len(task) for task in a + b)
+        chance, p = statistics.probability_of_improvement(a, b), permutation_p(a, b)
+        found.append(Improvement(OVERALL, first, second, *chance, statistics.difference(a, b), p, None, fewest))
+    return found
+
+
+def _profiles(rows: Sequence[Row], scales: Sequence[Scale], everywhere: list[str]) -> list[Curve]:
+    wanted = [(row.env, row.label, [np.asarray(row.scores)]) for row in rows]
+    wanted += [(OVERALL, label, _tasks(rows, scales, label)) for label in everywhere]
+    found = []
+    for env, label, tasks in wanted:
+        pool = [x for e, _, other in wanted if e == env for task in other for x in task if math.isfinite(x)] or [0.0]
+        margin = 0.05 * (max(pool) - min(pool)) or 0.5
+        ends = min(pool) - margin, max(pool) + margin
+        found.append(
+            Curve(env, label, *(tuple(x.tolist()) for x in statistics.profile(tasks, np.linspace(*ends, POINTS))))
+        )
+    return found

@@ -1,0 +1,285 @@
+"""Run directories as they were left: finished, killed half way, or short of a seed."""
+
+import dataclasses
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from grasp.analysis.labels import Named, labels
+from grasp.config import EVALUATIONS, RUN_FIELDS, header, presets
+from grasp.config.hyperparameters import ALGORITHMS
+from grasp.runs import CONDENSED, is_seed, locate, read_object
+from grasp.runs.condense import Hashes, hashes_of, sha256
+from grasp.runs.metrics_log import parse
+from grasp.types import GraspError
+
+METRICS = {"win rate": "win_rate", "return": "return_mean"}
+TRAINING = ("conflict_rate", "u_ratio", "noise_ratio", "signal")
+ABSOLUTE, LAST, WHOLE = "absolute", "last 10 %", "whole run"
+SCORES = {"absolute": ABSOLUTE, "last": LAST, "whole": WHOLE}
+"""By the words of --score."""
+
+
+class Evaluation(NamedTuple):
+    """One line of kind "evaluation" or "absolute"."""
+
+    env_steps: int
+    return_mean: float
+    win_rate: float | None
+    episodes: int | None
+    returns: tuple[float, ...] = ()
+    """Of each episode, where the line has them."""
+    wins: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class SeedData:
+    """What one seed has written so far, in ascending order of env steps."""
+
+    seed: int
+    evaluations: tuple[Evaluation, ...]
+    absolute: Evaluation | None
+    training: dict[str, Float[np.ndarray, "2 _"]]
+    """Training metric -> (env steps, values), only those in `TRAINING` that the run has."""
+    env_steps: int
+    sha256: str
+    """Of the metrics file as it was read; of a condensed run that is as it was written, of the file that it was made
+    from, where that is known."""
+
+    def curve(self, metric: str) -> Float[np.ndarray, "2 _"]:
+        """(env steps, values) of one of `METRICS`."""
+        points = [(float(e.env_steps), getattr(e, METRICS[metric])) for e in self.evaluations]
+        return np.array(points, dtype=float).reshape(-1, 2).T
+
+    def score(self, metric: str, final: str) -> float:
+        """The absolute metric (the best checkpoint, evaluated again), or the mean of the last tenth of evaluations, or
+        of all."""
+        lines = self.scored(final)
+        return float(np.mean([getattr(line, METRICS[metric]) for line in lines])) if lines else math.nan
+
+    def scored(self, final: str) -> list[Evaluation]:
+        """The evaluations that a score is the mean of; none where the seed has no such score yet."""
+        if final == ABSOLUTE:
+            return [] if self.absolute is None else [self.absolute]
+        if final == WHOLE:  # who learns faster is higher; step 0 is nobody's learning
+            return [e for e in self.evaluations if e.env_steps > 0] or list(self.evaluations)
+        return list(self.evaluations[-math.ceil(len(self.evaluations) / 10) :])
+
+
+@dataclass(frozen=True, eq=False)
+class RunData:
+    """A run directory as far as it has got; `seeds` holds only those with an evaluation."""
+
+    path: Path
+    algo: str
+    env: str
+    label: str
+    config: dict[str, Any]
+    versions: dict[str, Any]
+    seeds: tuple[SeedData, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def has_wins(self) -> bool:
+        """Whether every evaluation has a win rate."""
+        lines = [e for s in self.seeds for e in (*s.evaluations, *([s.absolute] if s.absolute else []))]
+        return all(line.win_rate is not None for line in lines)
+
+    @property
+    def env_version(self) -> str:
+        """The package that decides the dynamics, and its version."""
+        return f"{self.versions.get('env_package', 'unknown package')} {self.versions.get('env_version', '?')}"
+
+    @property
+    def command(self) -> str:
+        """The command that makes the same configuration; empty where this grasp has no such algorithm or preset."""
+        return _command(self.algo, self.env, self.config)
+
+    @property
+    def protocol(self) -> str:
+        """How the scores were measured, in one clause; printed with every number."""
+        episodes = span({e.episodes for s in self.seeds for e in s.evaluations}) or self.config.get("eval_episodes")
+        points = span({len(s.evaluations) for s in self.seeds})
+        gaps = [np.diff(s.curve("return")[0]) for s in self.seeds]
+        # The last gap may be short: a run need not be a whole number of intervals long.
+        even = all(np.allclose(g[:-1], np.median(g), rtol=0.1) for g in gaps if len(g) > 1)
+        text = f"{episodes or 'unknown'} greedy episodes at {points} {'evenly spaced ' if even else ''}points"
+        again = span({s.absolute.episodes for s in self.seeds if s.absolute})
+        return f"{text}; best checkpoint re-evaluated on {again} greedy episodes" if again else text
+
+
+def metric_of(runs: Sequence[RunData]) -> str:
+    """The metric in which runs on one environment can be compared: win rate if all of them have it."""
+    return "win rate" if all(run.has_wins for run in runs) else "return"
+
+
+def short(steps: float | int) -> str:
+    """1500 -> 1.5k, 2000000 -> 2M."""
+    size, unit = (1e6, "M") if abs(steps) >= 1e6 else (1e3, "k") if abs(steps) >= 1e3 else (1.0, "")
+    return f"{steps / size:g}{unit}"
+
+
+def in_figures(x: float, metric: str) -> str:
+    """A score as every table prints it."""
+    return f"{x:.3f}" if metric == "win rate" else f"{x:,.2f}"
+
+
+def in_brackets(interval: tuple[float, float] | None, metric: str) -> str:
+    """An interval as every table prints it."""
+    return "n/a" if interval is None else f"[{in_figures(interval[0], metric)}, {in_figures(interval[1], metric)}]"
+
+
+def in_p(p: float) -> str:
+    """A p value as every table prints it."""
+    return f"{p:.2g}"
+
+
+def span(values: set[Any]) -> str:
+    known = sorted(v for v in values if v is not None)
+    return "" if not known else f"{known[0]:,}" if known[0] == known[-1] else f"{known[0]:,}–{known[-1]:,}"
+
+
+def load_runs(paths: Sequence[str | Path]) -> list[RunData]:
+    """Read every DIR or DIR/seed-S; a path named twice counts once. GraspError where there is nothing to read, or where
+    a seed would count twice."""
+    if not paths:
+        raise GraspError("nothing to compare; name at least one run directory, as in 'grasp compare runs/mappo'")
+    unique = {Path(path).resolve(): Path(path) for path in paths}
+    for whole, path in unique.items():
+        if whole.parent in unique and is_seed(whole):
+            raise GraspError(f"'{path}' is a seed of '{unique[whole.parent]}', which is named too; name one of them")
+    runs = [_load_run(path) for path in unique.values()]
+    names = labels([Named(run.algo, run.env, flat(run.config), _usual(run.algo), run.path) for run in runs])
+    return [dataclasses.replace(run, label=name) for run, name in zip(runs, names, strict=True)]
+
+
+def _load_run(path: Path) -> RunData:
+    directory, only = locate(path)
+    config = header((directory / "config.json").read_text(errors="replace"), str(directory / "config.json"))
+    versions = {}
+    if (directory / "versions.json").is_file():
+        versions = read_object(directory / "versions.json")
+    numbers = sorted(int(d.name[5:]) for d in directory.iterdir() if is_seed(d))
+    hashes = hashes_of(directory)
+    read = [_load_seed(directory, n, hashes) for n in ([only] if only is not None else numbers)]
+    seeds = tuple(seed for seed, _ in read if seed.evaluations)
+    warnings = [w for _, found in read for w in found]
+    if not seeds and warnings:
+        raise GraspError(f"run '{path}' has no evaluation: {warnings[0]}; restore the file, or leave this run out")
+    if not seeds:
+        done = max((seed.env_steps for seed, _ in read), default=0)
+        raise GraspError(
+            f"run '{path}' has no evaluation yet ({done:,} of {config.get('steps', 'unknown')} env steps done); "
+            f"wait for the first, or continue it with 'grasp resume {directory}'"
+        )
+    bare = [str(seed.seed) for seed in seeds if hashes is not None and str(seed.seed) not in hashes]
+    if bare:
+        lacks = f"{CONDENSED} has no SHA-256 of what was kept of seed {', '.join(bare)}"
+        warnings.append(f"{path}: {lacks}, so whether it was changed cannot be checked")
+    warnings += [f"{path}: seed {s.seed} has no evaluation and is left out" for s, _ in read if s not in seeds]
+    if only is None:
+        warnings += [f"{path}: seed {n} has not begun and is left out" for n in _planned(config) if n not in numbers]
+    algo, env = str(config["algo"]), str(config["env"])
+    return RunData(path, algo, env, algo, config, versions, seeds, tuple(warnings))
+
+
+def _planned(config: dict[str, Any]) -> range:
+    """The numbers of the seeds that a run is to have; none where its configuration does not tell."""
+    first, number = config.get("seed"), config.get("seeds")
+    return range(first, first + number) if isinstance(first, int) and isinstance(number, int) else range(0)
+
+
+def _parse(line: str) -> dict[str, Any] | None:
+    """The record on a line, or None if it is not a whole one: what is read of it must be numbers."""
+    record = parse(line.encode())
+    if record is None or not isinstance(record["env_steps"], int) or not isinstance(record.get("episodes"), int | None):
+        return None
+    if record["kind"] not in ("evaluation", ABSOLUTE):
+        return record if _are_numbers([record.get(name) for name in TRAINING]) else None
+    scores = [record.get("return_mean"), record.get("win_rate")]
+    episodes = [record.get("returns") or [], record.get("wins") or []]
+    return record if "return_mean" in record and all(map(_are_numbers, [scores, *episodes])) else None
+
+
+def _are_numbers(values: Any) -> bool:
+    """Whether it is a list of numbers and of nulls, which stand for NaN."""
+    return isinstance(values, list) and all(isinstance(value, int | float | None) for value in values)
+
+
+def _load_seed(directory: Path, seed: int, hashes: dict[str, Hashes] | None) -> tuple[SeedData, list[str]]:
+    """One seed's records, and what a reader must know of its file; a broken last line without its end is only a run
+    that was killed."""
+    path = directory / f"seed-{seed}" / "metrics.jsonl"
+    content = path.read_bytes() if path.is_file() else b""
+    lines = content.decode(errors="replace").split("\n")
+    parsed = [_parse(line) for line in lines]
+    broken = [i for i, line in enumerate(lines[:-1], 1) if line.strip() and parsed[i - 1] is None]
+    warnings = [f"{path} line {i} is not a whole record and is left out" for i in broken]
+    records = [r for r in parsed if r]
+    if content.strip() and not records:
+        warnings = [f"no line of {path} can be read"]
+    known, digest = (hashes or {}).get(str(seed)), sha256(content)
+    if known and known.kept != digest:
+        warnings.append(f"{path} was changed after it was condensed: its SHA-256 is not the one in {CONDENSED}")
+    elif known:
+        digest = known.whole or digest
+    # A resumed run may repeat a point: the later line is the one that its checkpoints continue from.
+    points = {r["env_steps"]: _evaluation(r) for r in records if r["kind"] == "evaluation"}
+    absolute = [_evaluation(r) for r in records if r["kind"] == ABSOLUTE]
+    training = {}
+    for name in TRAINING:
+        series = {r["env_steps"]: r[name] for r in records if r["kind"] == "iteration" and r.get(name) is not None}
+        if series:
+            training[name] = np.array(sorted(series.items()), dtype=float).T
+    reached = int(max((r["env_steps"] for r in records), default=0))
+    evaluations = tuple(points[step] for step in sorted(points))
+    return SeedData(seed, evaluations, absolute[-1] if absolute else None, training, reached, digest), warnings
+
+
+def _evaluation(record: dict[str, Any]) -> Evaluation:
+    rate, episodes, value = record.get("win_rate"), record.get("episodes"), record["return_mean"]
+    return Evaluation(
+        env_steps=int(record["env_steps"]),
+        return_mean=math.nan if value is None else float(value),
+        win_rate=None if rate is None else float(rate),
+        episodes=None if episodes is None else int(episodes),
+        returns=_numbers(record.get("returns")),
+        wins=_numbers(record.get("wins")),
+    )
+
+
+def _numbers(values: list[Any] | None) -> tuple[float, ...]:
+    return tuple(math.nan if value is None else float(value) for value in values or ())
+
+
+def _command(algo: str, env: str, config: dict[str, Any]) -> str:
+    try:
+        hyper = ALGORITHMS[algo]
+        usual = {field.name: field.default for field in RUN_FIELDS} | dataclasses.asdict(hyper)
+        usual |= presets.settings(config.get("preset", "default"), hyper, env)
+        usual["eval_interval"] = max(int(config.get("steps", usual["steps"])) // EVALUATIONS, 1)
+    except (KeyError, GraspError):
+        return ""
+    chosen = config | config.get("hyper", {})
+    own = {name: chosen[name] for name in usual if name in chosen and chosen[name] != usual[name]}
+    flags = [f"--{name} {str(value).lower() if isinstance(value, bool) else value}" for name, value in own.items()]
+    return " ".join(["grasp train", algo, shlex.quote(env), *flags])
+
+
+def _usual(algo: str) -> dict[str, Any]:
+    """An algorithm's own defaults; none of one that this grasp does not have."""
+    return flat({"hyper": dataclasses.asdict(ALGORITHMS[algo])}) if algo in ALGORITHMS else {}
+
+
+def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings under dotted names."""
+    found = {}
+    for key, value in config.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found

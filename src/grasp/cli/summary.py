@@ -1,0 +1,64 @@
+"""What the commands print about a run; the protocol stands beside every number."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from grasp.analysis.statistics import wilson
+from grasp.envs import base as envs
+from grasp.runs import Run
+from grasp.runs.metrics_log import plain, read
+from grasp.training.evaluation import Scores
+
+
+def print_run(run: Run, console: Console) -> None:
+    """The last word of `train` and `resume`: each seed's absolute metric and where everything is."""
+    rows = [line for seed in run.seeds for line in read(run.journal(seed))[-1:] if line["kind"] == "absolute"]
+    table = Table(title=f"{run.config.algo} on {run.config.env}", title_justify="left")
+    for column in ("seed", "return", "wins", "best at step"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        wins = f"{row['win_rate']:.1%}" if "win_rate" in row else "–"
+        table.add_row(str(row["seed"]), shown(row["return_mean"]), wins, f"{row['best_env_steps']:,}")
+    console.print(table)
+    episodes, final = run.config.eval_episodes, run.config.final_episodes
+    console.print(
+        f"best of the evaluations ({episodes} greedy episodes each), played again on {final} greedy episodes",
+        style="dim",
+    )
+    console.print(f"run directory: {run.path}", highlight=False, markup=False, soft_wrap=True)
+
+
+def shown(value: float | None) -> str:
+    """A mean for a table; "n/a" where an episode's return was not a number."""
+    return "n/a" if value is None else f"{value:.2f}"
+
+
+def score_rows(run: Run, scores: dict[int, Scores], checkpoint: int | None = None) -> list[dict[str, Any]]:
+    """An evaluation as plain values, one row a seed; of the policy at `checkpoint` steps, None for the stored one."""
+    rows = []
+    for seed, score in scores.items():
+        row = {"run": str(run.path), "algo": run.config.algo, "env": run.config.env, "seed": seed, "greedy": True}
+        row["checkpoint"] = checkpoint
+        row |= {"episodes": len(score.returned), "return_mean": score.returned.mean(), "returns": score.returned}
+        if envs.make(run.config.env).spec.has_wins:
+            row |= {"win_rate": score.won.mean(), "wins": score.won.astype(int)}
+        rows.append(plain(row))
+    return rows
+
+
+def print_scores(rows: list[dict[str, Any]], console: Console) -> None:
+    """An evaluation as a table; a win rate with its 95 % Wilson interval over episodes."""
+    table = Table(title=f"{rows[0]['algo']} on {rows[0]['env']}", title_justify="left")
+    for column in ("seed", "return", "wins"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        wins = "–"
+        interval = wilson(sum(row["wins"]), row["episodes"]) if "wins" in row else None
+        if interval:
+            wins = f"{row['win_rate']:.1%} [{interval[0]:.1%}, {interval[1]:.1%}]"
+        table.add_row(str(row["seed"]), shown(row["return_mean"]), wins)
+    console.print(table)
+    whose = "stored policy" if rows[0]["checkpoint"] is None else f"policy at {rows[0]['checkpoint']:,} steps"
+    console.print(f"{rows[0]['episodes']} greedy episodes of the {whose}, seed by seed", style="dim")

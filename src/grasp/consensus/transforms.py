@@ -1,0 +1,126 @@
+"""Optax transformations that add the consensus to every agent's gradient: g_i + weight·u, and Γ_i (g_i + u).
+
+Both must come FIRST in a chain, while the gradients still carry the leading agent axis and no moment has been taken,
+like `optax.contrib.differentially_private_aggregate` with its batch axis:
+
+    tx = optax.chain(realign(), optax.adam(5e-4))
+
+A non-finite gradient gives an update of zeros and is counted in `skipped`. What follows in the chain still acts: Adam
+goes on moving by its momentum. To freeze everything, wrap the whole chain: `optax.apply_if_finite(tx, max_errors)`,
+which looks at the gradients before this transformation sees them.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from grasp.consensus.aggregate import consensus
+from grasp.consensus.gram import gram, num_agents, rescale
+from grasp.consensus.min_norm import Status
+from grasp.consensus.weighting import weighting
+
+PyTree = Any
+
+
+class RealignState(NamedTuple):
+    """What the last call did."""
+
+    count: Int[Array, ""]  # pyright: ignore[reportIncompatibleMethodOverride]  # the name all of optax uses
+    """Calls so far."""
+    skipped: Int[Array, ""]
+    """Calls whose gradients (or given u) were not finite."""
+    clipped: Int[Array, ""]
+    """Factors Γ_i that lay outside [0, 1] and were clipped, over all calls; always 0 for `realign`."""
+    key: PRNGKeyArray
+    weights: Float[Array, " N"]
+    """Weights, residual and status are those of the last u computed here; a u that is given leaves them alone."""
+    residual: Float[Array, ""]
+    status: Int[Array, ""]
+    """A `Status`."""
+
+
+def realign(operator: str = "min_norm", weight: float = 1.0, seed: int = 0) -> optax.GradientTransformationExtraArgs:
+    """g_i + weight·u for every agent (paper, Algorithm 1). Must come first in the chain; see the module's docstring.
+
+    `update(grads, state, params)` computes u from `grads`; `update(grads, state, params, u=u)` holds the u it is given,
+    a pytree like `grads` without the agent axis.
+    """
+
+    def rule(grads: PyTree, u: PyTree, given: bool) -> tuple[PyTree, Array]:
+        del given
+        return jax.tree.map(lambda g, shared: g + weight * shared[None], grads, u), jnp.asarray(0)
+
+    return _transformation(operator, seed, rule)
+
+
+def realign_off_policy(operator: str = "min_norm", seed: int = 0) -> optax.GradientTransformationExtraArgs:
+    """Γ_i (g_i + u), Γ_i = (‖u‖² + g_i·u)/(‖g_i‖² + ‖u‖²), and Γ_i = 0 where that is 0/0. Must come first in the chain.
+
+    Min-norm keeps Γ in [0, 1] by itself. Other operators, and a u that is given, range over [(1−√2)/2, (1+√2)/2]: they
+    are clipped to [0, 1] and the clipped factors counted. Under Adam a constant Γ_i has no effect; only its changes do.
+    """
+
+    def rule(grads: PyTree, u: PyTree, given: bool) -> tuple[PyTree, Array]:
+        raw = off_policy_factors(grads, u)
+        kept = jnp.clip(raw, 0, 1) if given or operator != "min_norm" else raw
+
+        def scaled(g: Float[Array, "N ..."], shared: Float[Array, "..."]) -> Float[Array, "N ..."]:
+            return jnp.reshape(kept, (-1, *[1] * shared.ndim)).astype(g.dtype) * (g + shared[None])
+
+        return jax.tree.map(scaled, grads, u), jnp.sum(kept != raw)
+
+    return _transformation(operator, seed, rule)
+
+
+def off_policy_factors(grads: PyTree, u: PyTree) -> Float[Array, " N"]:
+    """Γ_i = (‖u‖² + g_i·u)/(‖g_i‖² + ‖u‖²) before any clipping; 0 where both vectors are 0."""
+    # Γ does not change when all vectors are divided by one number, and the squares then can't under- or overflow.
+    both, _ = rescale(jax.tree.map(lambda g, shared: jnp.concatenate([g, shared[None]]), grads, u))
+    G = gram(both)
+    squared, inner, own = G[-1, -1], G[:-1, -1], jnp.diagonal(G)[:-1]
+    total = own + squared
+    return jnp.where(total > 0, (squared + inner) / jnp.where(total > 0, total, 1), 0)
+
+
+def _transformation(
+    operator: str, seed: int, rule: Callable[[PyTree, PyTree, bool], tuple[PyTree, Array]]
+) -> optax.GradientTransformationExtraArgs:
+    weighting(operator)  # a misspelt name fails here, not inside a trace
+
+    def init(params: PyTree) -> RealignState:
+        dtype = jnp.result_type(*jax.tree.leaves(params))
+        zero = jnp.asarray(0)
+        return RealignState(
+            count=zero,
+            skipped=zero,
+            clipped=zero,
+            key=jax.random.key(seed),
+            weights=jnp.zeros(num_agents(params), dtype),
+            residual=jnp.asarray(0, dtype),
+            status=jnp.asarray(Status.UNCERTIFIED),
+        )
+
+    def update(
+        updates: PyTree, state: Any, params: PyTree | None = None, *, u: PyTree | None = None, **extra: Any
+    ) -> tuple[PyTree, RealignState]:
+        del params, extra
+        next_key, draw_key = jax.random.split(state.key)
+        state = state._replace(key=next_key)
+        given = u is not None
+        if u is None:
+            u, info = consensus(updates, operator, draw_key)
+            state = state._replace(weights=info.weights, residual=info.residual, status=info.status)
+        leaves = [*jax.tree.leaves(updates), *jax.tree.leaves(u)]
+        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
+        out, clipped = rule(updates, u, given)
+        return jax.tree.map(lambda leaf: jnp.where(finite, leaf, 0), out), state._replace(
+            count=state.count + 1,
+            skipped=state.skipped + jnp.where(finite, 0, 1),
+            clipped=state.clipped + jnp.where(finite, clipped, 0),
+        )
+
+    return optax.GradientTransformationExtraArgs(init, update)

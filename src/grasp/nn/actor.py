@@ -1,0 +1,108 @@
+"""The recurrent actor of the paper's tables, with one switch for what the agents share.
+
+Linear → GRU → ReLU → Linear (D5). `Actor` holds two parts; a part that the agents own each has a leading agent axis:
+
+=========  =============  =============
+sharing    backbone       head
+=========  =============  =============
+shared     one            one
+hybrid     one            one an agent
+separate   one an agent   one an agent
+=========  =============  =============
+
+Every agent's own parameters start from the same draw: the consensus compares coordinates of different agents, which
+means something only from a common start (docs/algorithms/mappo.md).
+"""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from grasp.nn import layers
+from grasp.types import EnvSpec, Key, PyTree
+
+Sharing = Literal["shared", "hybrid", "separate"]
+
+
+class Actor(NamedTuple):
+    """The parameters of the whole team's policy."""
+
+    backbone: PyTree
+    head: PyTree
+
+
+def owned(sharing: Sharing) -> Actor:
+    """Which parts have an agent axis of their own."""
+    return Actor(backbone=sharing == "separate", head=sharing != "shared")
+
+
+def copies(tree: PyTree, num_agents: int) -> PyTree:
+    """The same parameters once for every agent."""
+    return jax.tree.map(lambda x: jnp.repeat(x[None], num_agents, axis=0), tree)
+
+
+def apart(actor: Actor, sharing: Sharing, parts: tuple[str, ...], num_agents: int) -> tuple[Actor, Actor]:
+    """The actor with every agent's own copy of the named parts, and how each part is then shared.
+
+    A gradient with respect to the copies is every agent's own, and they sum to the ordinary one.
+    """
+    own = owned(sharing)._asdict()
+    params = {
+        name: part if own[name] or name not in parts else copies(part, num_agents)
+        for name, part in actor._asdict().items()
+    }
+    words = {name: "separate" if name in parts else sharing for name in Actor._fields}
+    return Actor(**params), Actor(**words)
+
+
+def actor_init(
+    key: Key,
+    spec: EnvSpec,
+    hidden: int,
+    sharing: Sharing,
+    inputs: int | None = None,
+    front: Callable[[Key, int, int], PyTree] = layers.encoded_init,
+) -> Actor:
+    """Fresh parameters for `inputs` features (an observation's); the small last layer makes the first policy nearly
+    uniform."""
+    backbone_key, head_key = jax.random.split(key)
+    one = Actor(
+        backbone=front(backbone_key, inputs or spec.obs_dim, hidden),
+        head=layers.dense_init(head_key, hidden, spec.num_actions, gain=0.01),
+    )
+    own = owned(sharing)
+    return Actor(*(copies(part, spec.num_agents) if is_own else part for part, is_own in zip(one, own, strict=True)))
+
+
+def features(
+    backbone: PyTree,
+    sharing: Sharing,
+    memory: Float[Array, "*R N H"],
+    obs: Float[Array, "L *R N o"],
+    first: Bool[Array, "L *R"],
+) -> Float[Array, "L *R N H"]:
+    """The GRU's outputs over a sequence that starts from stored memories; `first` clears them before that step."""
+    if owned(sharing).backbone:
+        own = jax.vmap(layers.encoded_gru, in_axes=(0, -2, -2, None), out_axes=-2)
+        return own(backbone, memory, obs, first)
+    return layers.encoded_gru(backbone, memory, obs, jnp.repeat(first[..., None], obs.shape[-2], axis=-1))
+
+
+def step(
+    backbone: PyTree, sharing: Sharing, memory: Float[Array, "B N H"], obs: Float[Array, "B N o"]
+) -> Float[Array, "B N H"]:
+    """One step of the recurrence: the new memory."""
+    if owned(sharing).backbone:
+        return jax.vmap(layers.encoded_step, in_axes=(0, 1, 1), out_axes=1)(backbone, memory, obs)
+    return layers.encoded_step(backbone, memory, obs)
+
+
+def logits(head: PyTree, sharing: Sharing, memory: Float[Array, "*S N H"]) -> Float[Array, "*S N a"]:
+    """Unmasked action preferences of every agent."""
+    activated = jax.nn.relu(memory)
+    if not owned(sharing).head:
+        return layers.dense(head, activated)
+    return jax.vmap(layers.dense, in_axes=(0, -2), out_axes=-2)(head, activated)

@@ -1,0 +1,58 @@
+"""From the agents' values to the team's: QMIX's monotone network, or VDN's sum.
+
+    Q_tot = |W2(s)|ᵀ ELU(|W1(s)|ᵀ q + b1(s)) + b2(s)
+
+Weights and biases are made from the global state s by small networks. The weights are non-negative, so Q_tot never
+falls when an agent's own value rises, and every agent may choose its action by itself.
+"""
+
+from itertools import pairwise
+from math import sqrt
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from grasp.nn import layers as nets
+from grasp.types import EnvSpec, Key, PyTree
+
+Kind = Literal["monotone", "sum"]
+
+
+def mixer_init(key: Key, kind: Kind, spec: EnvSpec, embed: int, hidden: int) -> PyTree:
+    """Fresh parameters; none for a sum. Drawn as the reference's are: uniform within 1/√inputs, biases too, because
+    the absolute value makes the first Q_tot depend on it."""
+    if kind == "sum":
+        return {}
+    sizes = {
+        "weight_1": [spec.state_dim, hidden, spec.num_agents * embed],
+        "bias_1": [spec.state_dim, embed],
+        "weight_2": [spec.state_dim, hidden, embed],
+        "bias_2": [spec.state_dim, embed, 1],
+    }
+    keys = jax.random.split(key, len(sizes))
+    return {name: _uniform_mlp(k, layers) for k, (name, layers) in zip(keys, sizes.items(), strict=True)}
+
+
+def mix(params: PyTree, q: Float[Array, "*S N"], state: Float[Array, "*S s"]) -> Float[Array, "*S"]:
+    """The team's value of the agents' values."""
+    if not params:
+        return q.sum(-1)
+    weight_1 = jnp.abs(nets.mlp(params["weight_1"], state))
+    weight_1 = weight_1.reshape(*q.shape, weight_1.shape[-1] // q.shape[-1])
+    hidden = jax.nn.elu((q[..., None] * weight_1).sum(-2) + nets.mlp(params["bias_1"], state))
+    weight_2 = jnp.abs(nets.mlp(params["weight_2"], state))
+    return (hidden * weight_2).sum(-1) + nets.mlp(params["bias_2"], state)[..., 0]
+
+
+def _uniform_mlp(key: Key, sizes: list[int]) -> nets.Nested:
+    layers = {}
+    for i, (inputs, outputs) in enumerate(pairwise(sizes)):
+        weight_key, bias_key = jax.random.split(jax.random.fold_in(key, i))
+        bound = 1.0 / sqrt(inputs)
+        layers[f"layer_{i}"] = {
+            "weight": jax.random.uniform(weight_key, (inputs, outputs), minval=-bound, maxval=bound),
+            "bias": jax.random.uniform(bias_key, (outputs,), minval=-bound, maxval=bound),
+        }
+    return layers

@@ -1,0 +1,111 @@
+"""One run over many devices: its environments are spread over them; what is learned is the same on all.
+
+Which devices is jax's own context, the mesh that `jax.set_mesh` names (`grasp.training.runner` does). Without one, as
+on one
+device, nothing here changes anything. Inside `jit` jax finds the communication that sums over environments need; where
+the order of work matters, it is written out (`grasp.algos.minibatches`, `grasp.consensus.sharded`).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.flatten_util import ravel_pytree
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from grasp.types import GraspError, PyTree
+
+AXIS = "devices"
+HERE, SECOND, SAME = PartitionSpec(AXIS), PartitionSpec(None, AXIS), PartitionSpec()
+"""Where an array is: its first axis spread over the devices, or its second, or all of it on each."""
+
+
+class Partial(NamedTuple):
+    """What one device's environments add to a sum that nobody has formed; over many, leaves have an axis for them."""
+
+    sum: PyTree
+
+
+def mesh(number: int) -> Mesh:
+    """The first `number` devices of this machine; with several machines, of each as many."""
+    machines = range(jax.process_count())
+    own = number // len(machines)
+    found = [jax.local_devices(machine) for machine in machines]
+    fewest = min(map(len, found)) * len(machines)
+    if fewest < number:
+        raise GraspError(f"{number} devices were asked for and {fewest} found; give at most --devices {fewest}")
+    chosen = [device for devices in found for device in devices[:own]]
+    return jax.make_mesh((number,), (AXIS,), (AxisType.Auto,), devices=chosen)
+
+
+def put(tree: PyTree, places: PyTree) -> PyTree:
+    """Every leaf where it is to be; nothing moves that is there already. What is on a machine alone must be the same on
+    all of them: each keeps its part."""
+    if jax.process_count() == 1:
+        return jax.device_put(tree, places)
+
+    def one(x: jax.Array, place: NamedSharding) -> jax.Array:
+        if not x.is_fully_addressable:  # a program's result, which it left in its place
+            return x
+        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(one(jax.random.key_data(x), place))
+        whole = np.asarray(x)
+        return jax.make_array_from_callback(whole.shape, place, lambda part: whole[part])
+
+    return jax.tree.map(lambda place, part: jax.tree.map(lambda x: one(x, place), part), places, tree)
+
+
+def meet(number: int) -> None:
+    """Have all machines send a first message. Who is half a minute late for it is given up by gloo; for later ones it
+    is waited for, however long it compiles."""
+    if jax.process_count() > 1:
+        ones = put(jnp.ones(number), NamedSharding(mesh(number), HERE))
+        jax.block_until_ready((jax.jit(jnp.sum)(ones), agreed(True)))
+
+
+def agreed(answer: bool) -> bool:
+    """The first machine's answer, on all of them: a clock may tell them different things."""
+    return answer if jax.process_count() == 1 else bool(multihost_utils.broadcast_one_to_all(np.asarray(answer)))
+
+
+def number() -> int:
+    """How many devices the context names; 1 without."""
+    context = jax.sharding.get_abstract_mesh()
+    return 1 if context.empty else context.size
+
+
+def spread(tree: PyTree) -> PyTree:
+    """Every leaf [B, ...] with its environments over the devices, where they can be shared out evenly."""
+    if number() == 1:
+        return tree
+
+    def one(x: jax.Array) -> jax.Array:
+        return jax.lax.with_sharding_constraint(x, HERE) if x.shape[0] % number() == 0 else x
+
+    return jax.tree.map(one, tree)
+
+
+def gathered(tree: PyTree) -> PyTree:
+    """All of every leaf on every device."""
+    return tree if number() == 1 else jax.lax.with_sharding_constraint(tree, SAME)
+
+
+def each(function: Callable, takes: PyTree, gives: PyTree) -> Callable:
+    """The function as every device runs it on its own part."""
+    return jax.shard_map(function, in_specs=takes, out_specs=gives, check_vma=False)
+
+
+def total(tree: PyTree) -> PyTree:
+    """The sum over devices, inside `each`: one message for all leaves. A `Partial` is left to be summed."""
+    leaves, shape = jax.tree.flatten(tree, is_leaf=is_partial)
+    flat, restore = ravel_pytree([leaf for leaf in leaves if not is_partial(leaf)])
+    summed = iter(restore(jax.lax.psum(flat, AXIS)))
+    kept = [jax.tree.map(lambda x: x[None], leaf) if is_partial(leaf) else next(summed) for leaf in leaves]
+    return jax.tree.unflatten(shape, kept)
+
+
+def is_partial(node: PyTree) -> bool:
+    return isinstance(node, Partial)

@@ -1,0 +1,200 @@
+"""`grasp reproduce`: a suite's runs, as many at once as there are cores, then their numbers beside the paper's.
+
+A suite's directory has a run directory for every environment and entry. What is finished there is left alone, what was
+stopped is resumed, and the rest is begun: a suite may be interrupted as often as one likes.
+"""
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from grasp import api, runs
+from grasp.analysis.comparison import Comparison
+from grasp.analysis.run_data import LAST, in_brackets, in_figures
+from grasp.analysis.tables import deviating
+from grasp.config import Config, configure, did_you_mean
+from grasp.config.hyperparameters import ALGORITHMS, Qmix
+from grasp.envs import base as envs
+from grasp.launch.base import Plan, tasks_of
+from grasp.launch.local import resolved
+from grasp.launch.machines import place_of
+from grasp.launch.places import crew_on
+from grasp.launch.status import Row, Status
+from grasp.reproduction.suites import BUDGETS, COUNTERPARTS, SUITES, Budget, Entry, Suite
+from grasp.types import GraspError
+
+
+class Job(NamedTuple):
+    """One run of a suite."""
+
+    label: str
+    path: Path
+    config: Config
+
+
+def reproduce(
+    suite: str,
+    *,
+    budget: str = "smoke",
+    out: str | Path | None = None,
+    counterparts: bool = False,
+    on: str = "local",
+    console: Console | None = None,
+    **options: Any,
+) -> Comparison:
+    """Train what a suite names and compare it; `options` (steps, seeds, …) overrule the budget's.
+
+    `on` is where: "local", "ray" or "ray://HOST:PORT".
+    `counterparts` takes, for every environment whose simulator is not JAX, the one of ours that stands in for it.
+    """
+    chosen, long = find(suite, SUITES, "suite"), find(budget, BUDGETS, "budget")
+    if place_of(on):
+        raise GraspError(f"--on {on} is one run on several machines, for train and resume; a suite takes local or ray")
+    console = console or Console()
+    home = Path(out) if out else Path("reproduced") / f"{suite}-{budget}{'-jax' * counterparts}"
+    playable, missing = scenarios(chosen, suite, budget, counterparts, console)
+    jobs = [plan(home, env, entry, chosen, long, options) for env in playable for entry in chosen.entries]
+    for job in jobs:
+        check(job)
+    lengths = sorted({job.config.steps for job in jobs})
+    length = " to ".join(f"{steps:,}" for steps in dict.fromkeys((lengths[0], lengths[-1])))
+    say(console, f"{suite}: {chosen.shows}. {len(jobs)} runs of {length} steps in {home}")
+    failures = carry_out(jobs, on, console)
+    if failures:
+        raise GraspError(f"{'; '.join(failures)}; the same command goes on with what is left")
+    result = api.compare(
+        [job.path for job in jobs],
+        out=home / "report",
+        labels=[job.label for job in jobs],
+        claims=claimed(chosen, playable),
+        notes=[*missing, *filter(None, [chosen.note])],
+    )
+    console.print(beside_the_paper(chosen, result))
+    for words in result.warnings:
+        say(console, words)
+    say(console, f"the report: {home / 'report' / 'report.html'}")
+    return result
+
+
+def find(name: str, known: dict[str, Any], what: str) -> Any:
+    if name not in known:
+        raise GraspError(f"unknown {what} '{name}'; {did_you_mean(name, known)}")
+    return known[name]
+
+
+def say(console: Console, words: str) -> None:
+    if words:
+        console.print(Text(words), soft_wrap=True)
+
+
+def scenarios(
+    suite: Suite, name: str, budget: str, counterparts: bool, console: Console
+) -> tuple[dict[str, str], list[str]]:
+    """The environments that can be played here, and which of the suite's each is; what is left out, and why, in words
+    that are also said."""
+    playable, missing = {}, []
+    for env in suite.envs:
+        stand_in = COUNTERPARTS.get(env)
+        if counterparts and stand_in:
+            playable[stand_in] = env
+            continue
+        try:
+            envs.make(env)
+            playable[env] = env
+        except GraspError as reason:
+            missing.append(f"{env} is left out: {reason}")
+    for words in missing:
+        say(console, words)
+    offered = [COUNTERPARTS[env] for env in suite.envs if env in COUNTERPARTS]
+    command = f"grasp reproduce {name} --budget {budget} --jax"
+    if missing and offered:
+        say(console, f"to run our own simulation of them ({', '.join(offered)}), type: {command}")
+    if not playable:
+        hint = f"type: {command}" if offered else "and none of it has a counterpart in JAX; type: grasp doctor"
+        raise GraspError(f"nothing of {name} can be played here{';' if offered else ','} {hint}")
+    return playable, missing
+
+
+def claimed(suite: Suite, playable: dict[str, str]) -> dict[tuple[str, str], str]:
+    """What the paper reports, by the environment that is played and label; told where ours stands in for the game."""
+    return {
+        (env, label): words if env == meant else f"{words} ({meant})"
+        for env, meant in playable.items()
+        for label, words in suite.claims.get(meant, {}).items()
+    }
+
+
+def plan(home: Path, env: str, entry: Entry, suite: Suite, budget: Budget, options: dict[str, Any]) -> Job:
+    """The run of an entry in an environment, as its budget has it."""
+    given = dict(budget.options) | {"steps": budget.steps, "seeds": budget.seeds, "preset": suite.preset}
+    given |= dict(entry.options) | (dict(entry.size) if budget.sized else {}) | options
+    if entry.decays:
+        given.setdefault("decay", given["steps"])
+    if isinstance(ALGORITHMS[entry.algo], Qmix):
+        given.setdefault("anneal", min(Qmix.anneal, given["steps"] // 2))  # or a short run would only explore
+    folder = re.sub("[^A-Za-z0-9_.=]", "-", env)
+    return Job(entry.label, home / folder / entry.label, resolved(configure(entry.algo, env, given)))
+
+
+def check(job: Job) -> None:
+    """Refuse to go on with a run that is another one, before any is trained."""
+    if not is_begun(job):
+        return
+    found = runs.find(job.path).config
+    if found != job.config:
+        raise GraspError(f"{job.path} was begun with another configuration; remove it, or choose another --out")
+
+
+def is_begun(job: Job) -> bool:
+    """Whether there is a run, whole or in part; not where its directory was only just being made."""
+    return job.path.exists() and not runs.is_unbegun(job.path)
+
+
+def carry_out(jobs: list[Job], on: str, console: Console) -> list[str]:
+    """Train what is left of all runs; the complaints of those that have one."""
+    begun = {job: runs.find(job.path) for job in jobs if is_begun(job)}
+    left = {job: tasks_of(begun[job]) if job in begun else [] for job in jobs}
+    titles = {job: f"[{place}/{len(jobs)}] {job.label} on {job.config.env}" for place, job in enumerate(jobs, 1)}
+    waiting = [job for job in jobs if left[job] or job not in begun]
+    if not waiting:
+        for job in jobs:
+            say(console, f"{titles[job]}: finished before")
+        return []
+    with crew_on(on) as crew:
+        plans = [Plan(job.path, job.config, job.config.seeds) for job in waiting]
+        for words in dict.fromkeys(crew.check(plans)):
+            say(console, words)
+        for job in jobs:
+            is_new = job not in begun
+            if is_new:
+                begun[job] = runs.create(job.path, job.config, envs.make(job.config.env).spec)
+                left[job] = tasks_of(begun[job])
+            is_touched = any(begun[job].journal(seed).exists() for seed in job.config.seed_list)
+            state = "" if is_new or not is_touched else ": goes on" if left[job] else ": finished before"
+            say(console, f"{titles[job]}{state}")
+        tasks = [task for job in waiting for task in left[job]]
+        ended = {job: job.config.seeds - sum(len(task.seeds) for task in left[job]) for job in waiting}
+        with Status({job.path: Row(titles[job], job.config, ended[job]) for job in waiting}, console) as status:
+            failures = crew.train(tasks, lambda task, line: status(task.run.path, line))
+    titled = {job.path: titles[job] for job in jobs}
+    for failure in failures:
+        say(console, f"{titled[failure.task.run.path]}: {failure.words}")
+    return [failure.words for failure in failures]
+
+
+def beside_the_paper(suite: Suite, result: Comparison) -> Table:
+    """Our scores in the last tenth of evaluations, and the paper's where it gives one: as mean ± deviation, which it
+    prints (it does not say of which score), and as IQM."""
+    title = f"{suite.shows}: the last tenth of evaluations"
+    table = Table(title=Text(title, style="bold"), title_justify="left")
+    for column in ("environment", "algorithm", "the paper's mean", "our mean", "our IQM", "95 % interval"):
+        table.add_column(column, overflow="fold")
+    for row in result.rows:
+        of = row.by[LAST]
+        iqm = in_figures(of.iqm, row.metric), in_brackets(of.interval, row.metric)
+        table.add_row(*(Text(cell) for cell in (row.env, row.label, row.claim or "–", deviating(row, of), *iqm)))
+    return table

@@ -1,0 +1,83 @@
+"""A run directory without its networks: what comparing and watching need, small enough to commit or to send.
+
+It is a run directory still: `compare` and `watch` read it like any other. Each evaluation keeps its means but not its
+episodes; of the iterations a few dozen stay, at even distances, with their numbers but not their lists.
+`condensed.json` has two SHA-256 of every seed: of its whole metrics, which tells what was there before, and of those
+that were kept, by which a reader sees that they are still what was written here.
+"""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from grasp.runs import CONDENSED, find, read_object
+from grasp.runs.checkpoint import write_atomically
+from grasp.runs.metrics_log import read
+from grasp.types import GraspError
+
+ITERATIONS = 40
+"""How many of a seed's iterations stay."""
+DIGITS = 6
+EPISODES = ("returns", "wins")
+
+
+class Hashes(NamedTuple):
+    """SHA-256 of a seed's metrics."""
+
+    whole: str | None
+    """Of the run that was condensed; None where it was lost and the seed recovered from tables."""
+    kept: str
+
+
+def condense(path: str | Path, out: str | Path) -> Path:
+    """Write a condensed copy of a run to `out`, which must not exist."""
+    run, out = find(path), Path(out)
+    if out.exists():
+        raise GraspError(f"{out} exists already; choose another --out")
+    run.need_networks()  # of a condensed run the whole metrics are not there to be hashed
+    lines = {seed: read(run.journal(seed)) for seed in run.seeds}
+    empty = [seed for seed, found in lines.items() if not any(line["kind"] == "evaluation" for line in found)]
+    if empty:
+        raise GraspError(f"seed {empty[0]} of {run.path} has no evaluation yet; train it with: grasp resume {run.path}")
+    hashes = {}
+    for seed, found in lines.items():
+        (out / f"seed-{seed}").mkdir(parents=True)
+        kept = b"".join(json.dumps(line).encode() + b"\n" for line in shortened(found))
+        write_atomically(out / f"seed-{seed}" / "metrics.jsonl", kept)
+        hashes[str(seed)] = Hashes(sha256(run.journal(seed).read_bytes()), sha256(kept))._asdict()
+    for name in ("config.json", "versions.json"):
+        shutil.copyfile(run.path / name, out / name)
+    write_atomically(out / CONDENSED, (json.dumps(hashes, indent=2) + "\n").encode())
+    return out
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def hashes_of(directory: Path) -> dict[str, Hashes] | None:
+    """The hashes of a condensed run's seeds; None where the run is not condensed. Seeds are left out of which only the
+    whole metrics' hash is known, as older versions wrote it."""
+    if not (directory / CONDENSED).is_file():
+        return None
+    stored = read_object(directory / CONDENSED).items()
+    return {seed: Hashes(of.get("whole"), of["kept"]) for seed, of in stored if isinstance(of, dict) and "kept" in of}
+
+
+def shortened(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines that stay, with what stays of them."""
+    iterations = [place for place, line in enumerate(lines) if line["kind"] == "iteration"]
+    every = -(-len(iterations) // ITERATIONS) or 1
+    kept = set(iterations[::-1][::every])  # the last one is among them
+    return [_shortened(line) for place, line in enumerate(lines) if line["kind"] != "iteration" or place in kept]
+
+
+def _shortened(line: dict[str, Any]) -> dict[str, Any]:
+    lists = EPISODES if line["kind"] != "iteration" else [name for name in line if isinstance(line[name], list)]
+    return {name: _rounded(value) for name, value in line.items() if name not in lists}
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value

@@ -1,0 +1,226 @@
+"""The run directory, the unit of everything.
+
+DIR/config.json      the complete configuration
+DIR/versions.json    what it ran on
+DIR/seed-S/          metrics.jsonl, checkpoints/, snapshots/, policy.safetensors (the best snapshot, at the end);
+                     lock, and claim.json while somebody writes it (grasp.runs.lock)
+DIR/condensed.json   only in a copy without networks (grasp.runs.condense): the hashes of its metrics
+"""
+
+import contextlib
+import dataclasses
+import difflib
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from grasp import config as configs
+from grasp.config import Config
+from grasp.runs.checkpoint import write_atomically
+from grasp.runs.lock import Claim, claimed
+from grasp.types import EnvSpec, GraspError
+from grasp.version import __version__
+
+CONDENSED = "condensed.json"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory and the seeds of it that are meant: all, or the one whose folder was named."""
+
+    path: Path
+    config: Config
+    seeds: tuple[int, ...]
+
+    def folder(self, seed: int) -> Path:
+        return self.path / f"seed-{seed}"
+
+    def journal(self, seed: int) -> Path:
+        return self.folder(seed) / "metrics.jsonl"
+
+    def checkpoints(self, seed: int) -> Path:
+        return self.folder(seed) / "checkpoints"
+
+    def snapshots(self, seed: int) -> Path:
+        return self.folder(seed) / "snapshots"
+
+    def policy(self, seed: int) -> Path:
+        return self.folder(seed) / "policy.safetensors"
+
+    def need_networks(self) -> None:
+        """Refuse a condensed run, in one sentence."""
+        if (self.path / CONDENSED).exists():
+            raise GraspError(f"{self.path} is condensed: it has no networks; take the run that it was made from")
+
+
+def default_path(config: Config) -> Path:
+    """`runs/ALGO_ENV`, numbered from the second on."""
+    base = f"{config.algo}_{re.sub('[^A-Za-z0-9_.=]', '-', config.env)}"
+    number = 1
+    while True:
+        path = Path("runs") / (base if number == 1 else f"{base}-{number}")
+        if not path.exists():
+            return path
+        number += 1
+
+
+def create(path: Path, config: Config, spec: EnvSpec) -> Run:
+    """A new run directory; an existing one is never touched."""
+    known = json.dumps(versions(spec), indent=2) + "\n"
+    try:
+        if path.exists() and not is_unbegun(path):
+            raise GraspError(f"{path} exists already; continue it with: grasp resume {path}, or choose another --out")
+        path.mkdir(parents=True, exist_ok=True)
+        write_atomically(path / "versions.json", known.encode())
+        write_atomically(path / "config.json", configs.to_json(config).encode())  # last: with it there is a run
+    except OSError as error:
+        raise GraspError(f"cannot write to {path} ({error.strerror}); choose another --out") from None
+    return Run(path, config, tuple(config.seed_list))
+
+
+def is_unbegun(path: Path) -> bool:
+    """Whether a directory is what a process leaves that is killed while it creates a run."""
+    return path.is_dir() and all(re.fullmatch(r"\.?versions\.json.*|\.config\.json.*", p.name) for p in path.iterdir())
+
+
+def find(path: str | Path) -> Run:
+    """The run at a path, which may name the run or one of its seeds."""
+    home, seed = locate(Path(path))
+    config = configs.from_json((home / "config.json").read_text(errors="replace"), str(home / "config.json"))
+    if seed is not None and seed not in config.seed_list:
+        raise GraspError(f"{path} is no seed of its run, which has seeds {config.seed} to {config.seed_list[-1]}")
+    return Run(home, config, tuple(config.seed_list) if seed is None else (seed,))
+
+
+def is_seed(path: Path) -> bool:
+    """Whether a path is a seed's folder by its name."""
+    return path.is_dir() and re.fullmatch(r"seed-\d+", path.resolve().name) is not None
+
+
+def locate(path: Path) -> tuple[Path, int | None]:
+    """The run directory that a path means and, if it names one seed of it, which."""
+    if not path.exists():
+        siblings = [p.name for p in path.parent.iterdir() if p.is_dir()] if path.parent.is_dir() else []
+        near = difflib.get_close_matches(path.name, siblings, n=1, cutoff=0.4)
+        hint = f"did you mean '{path.parent / near[0]}'?" if near else "'grasp train ALGO ENV --out DIR' makes one"
+        raise GraspError(f"no run directory '{path}'; {hint}")
+    if (path / "config.json").is_file():
+        return path, None
+    home = next((p for p in list(path.absolute().parents)[:2] if (p / "config.json").is_file()), None)
+    if home == path.absolute().parent and is_seed(path):
+        return path.absolute().parent, int(path.absolute().name[5:])
+    near = [home] if home else []
+    for within in ("*", "*/*"):  # runs, or a suite's environments with theirs
+        inside = sorted(p.parent for p in path.glob(f"{within}/config.json"))
+        near = near or (inside if len(inside) <= 3 else [path / within])
+    hint = f"did you mean {' '.join(str(p) for p in near)}?" if near else "name one that 'grasp train' wrote"
+    raise GraspError(f"'{path}' is not a run directory (it holds no config.json); {hint}")
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A run's JSON file that is not its configuration."""
+    try:
+        value = json.loads(path.read_text())
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise GraspError(f"'{path}' is not a JSON object; restore it, or leave this run out")
+    return value
+
+
+def extend(run: Run, steps: int) -> Run:
+    """The same run with more steps to go."""
+    longer = dataclasses.replace(run.config, steps=steps)
+    if set(run.seeds) != set(run.config.seed_list):
+        raise GraspError(f"more steps are for the whole run; type: grasp resume {run.path} --steps {steps}")
+    if longer.iterations <= run.config.iterations:
+        reached = run.config.iterations * run.config.steps_per_iteration
+        raise GraspError(
+            f"{run.path} goes to {reached:,} steps already; --steps {steps} would add no iteration of "
+            f"{run.config.steps_per_iteration:,}"
+        )
+    return rewrite(run, longer)
+
+
+def move(run: Run, devices: int) -> Run:
+    """The same run on another number of devices: the same numbers but for the order in which floats are added."""
+    if set(run.seeds) != set(run.config.seed_list):
+        raise GraspError(f"other devices are for the whole run; type: grasp resume {run.path} --devices {devices}")
+    return rewrite(run, spread(run.config, devices))
+
+
+def spread(config: Config, devices: int) -> Config:
+    """The configuration with another number of devices."""
+    parallel = "processes" if devices > 1 else config.parallel
+    return dataclasses.replace(config, devices=devices, parallel=parallel)
+
+
+def rewrite(run: Run, config: Config) -> Run:
+    """The run with another configuration. Nobody may be writing it, and all of its seeds go on."""
+    configs.validate(config)
+    with contextlib.ExitStack() as held:
+        for seed in run.seeds:
+            held.enter_context(writing(run, seed))
+        write_atomically(run.path / "config.json", configs.to_json(config).encode())
+    return Run(run.path, config, run.seeds)
+
+
+@contextlib.contextmanager
+def writing(run: Run, seed: int, patience: float = 0.0) -> Iterator[Claim]:
+    """The right to write a seed's folder (`grasp.runs.lock`)."""
+    folder = run.folder(seed)
+    for part in (folder, run.checkpoints(seed), run.snapshots(seed)):
+        part.mkdir(exist_ok=True)
+    with claimed(folder, patience) as claim:
+        for scrap in folder.glob("*/.*.safetensors.*"):  # what a killed process was in the middle of writing
+            scrap.unlink(missing_ok=True)
+        yield claim
+
+
+def versions(spec: EnvSpec) -> dict[str, str | int]:
+    """What a number depends on besides its configuration."""
+    try:
+        here = __version__ if spec.package == "grasp" else importlib.metadata.version(spec.package)
+    except importlib.metadata.PackageNotFoundError:
+        here = "unknown"
+    return {
+        "grasp": __version__,
+        "commit": commit(),
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "env_package": spec.package,
+        "env_version": spec.version or here,
+        "platform": platform.platform(),
+        "processor": processor(),
+        "cores": os.cpu_count() or 1,
+        "device": jax.default_backend(),
+    }
+
+
+def commit() -> str:
+    """The commit this code was checked out at, marked if it was edited since; "unknown" outside a checkout."""
+    here = Path(__file__).parent
+    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    return done.stdout.strip() or "unknown"
+
+
+def processor() -> str:
+    """The processor's name as its maker spells it, where the system tells."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

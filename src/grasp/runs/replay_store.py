@@ -1,0 +1,129 @@
+"""Finished episodes on disk, each written once.
+
+A replay may be gigabytes, of which a checkpoint adds little. So episodes are kept beside the checkpoints in segments,
+files that never change: `episodes-A-B.safetensors` holds episodes A to B − 1 with the steps that were played.
+"""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from grasp.algos.replay_buffer import Episodes, Replay, Tail, numbered, played
+from grasp.runs import checkpoint
+from grasp.types import PyTree
+
+BLOCK = 32
+"""Episodes fetched from the device at a time."""
+
+
+def path_of(folder: Path, first: int, end: int) -> Path:
+    return folder / f"episodes-{first:012d}-{end:012d}.safetensors"
+
+
+def span_of(path: Path) -> tuple[int, int]:
+    _, first, end = path.stem.split("-")
+    return int(first), int(end)
+
+
+def stored(folder: Path) -> list[Path]:
+    """The segments of a folder, oldest first."""
+    return sorted(folder.glob("episodes-*.safetensors"))
+
+
+@jax.jit
+def _fetch(replay: Replay, place: jax.Array, numbers: jax.Array) -> Episodes:
+    one = Replay(*(jax.tree.map(lambda x: x[place], part) for part in replay))
+    return numbered(one, numbers)
+
+
+def append(folder: Path, replay: Replay, place: int, finished: int) -> None:
+    """Write what has finished since the last segment. `replay` has a leading seed axis, of which this is `place`."""
+    written = max((span_of(path)[1] for path in stored(folder)), default=0)
+    first = max(written, finished - replay.ring.shape[-1])
+    if first >= finished:
+        return
+    blocks = []
+    for start in range(first, finished, BLOCK):
+        numbers = jnp.asarray(np.minimum(start + np.arange(BLOCK), finished - 1))
+        block = jax.device_get(_fetch(replay, jnp.asarray(place), numbers))
+        blocks.append(packed(jax.tree.map(lambda x, n=finished - start: x[:n], block)))
+    episodes = jax.tree.map(lambda *x: np.concatenate(x), *blocks)
+    checkpoint.save(path_of(folder, first, finished), episodes, {})
+
+
+def packed(episodes: Episodes) -> Episodes:
+    """Only the steps that were played, one after the other."""
+    real = played(np.asarray(episodes.length), episodes.reward.shape[1])
+    return episodes._replace(**{name: getattr(episodes, name)[mask] for name, mask in real.items()})
+
+
+def needed(folder: Path, finished: int, capacity: int) -> list[Path]:
+    """The segments that hold a replay's finished episodes; Damaged where some are missing."""
+    oldest = max(0, finished - capacity)
+    paths = [path for path in stored(folder) if span_of(path)[0] < finished and span_of(path)[1] > oldest]
+    place = oldest
+    for first, end in map(span_of, paths):
+        if first > place:
+            break
+        place = end
+    if place != finished:
+        raise checkpoint.Damaged(f"{folder} lacks some of the episodes {oldest} to {finished - 1}")
+    return paths
+
+
+def verify(folder: Path, finished: int, capacity: int) -> None:
+    """Damaged where an episode that is still in the replay cannot be read."""
+    for path in needed(folder, finished, capacity):
+        checkpoint.read(path)
+
+
+def restore(folder: Path, tail: Tail, capacity: int) -> Replay:
+    """The replay of a checkpoint, from its tail and the segments; later segments are removed.
+
+    Slots may be numbered otherwise than before, which nothing depends on. One segment at a time is unpacked, straight
+    into its slots: a replay may fill the memory.
+    """
+    finished = int(tail.finished)
+    discard(folder, finished)
+    num_envs = len(tail.running.length)
+
+    def room(running: PyTree) -> np.ndarray:
+        slots = np.zeros((capacity + num_envs, *running.shape[1:]), running.dtype)
+        slots[capacity:] = running
+        return slots
+
+    slots = jax.tree.map(room, tail.running)
+    for path in needed(folder, finished, capacity):
+        numbers = np.arange(*span_of(path))
+        held = numbers >= finished - capacity
+        unpack(checkpoint.read(path)[0], slots, numbers[held] % capacity, held)
+    ring, running = jnp.arange(capacity), capacity + jnp.arange(num_envs)
+    return Replay(jax.tree.map(jnp.asarray, slots), ring, running, jnp.asarray(tail.finished))
+
+
+def unpack(arrays: dict[str, np.ndarray], slots: PyTree, rows: np.ndarray, held: np.ndarray) -> None:
+    """Write the episodes of a segment that are still held into their rows."""
+    real = played(arrays[".length"], slots.reward.shape[1])
+    for name in Episodes._fields:
+        target, values = getattr(slots, name), arrays[f".{name}"]
+        if name in real:
+            whole = np.zeros((*real[name].shape, *target.shape[2:]), target.dtype)
+            whole[real[name]] = values
+            values = whole
+        target[rows] = values[held]
+
+
+def discard(folder: Path, finished: int) -> None:
+    """Remove the segments of episodes that have not finished yet: a run is about to finish them again."""
+    for path in stored(folder):
+        if span_of(path)[0] >= finished:
+            path.unlink()
+
+
+def prune(folder: Path, oldest: int) -> None:
+    """Remove the segments that hold only episodes before `oldest`."""
+    for path in stored(folder):
+        if span_of(path)[1] <= oldest:
+            path.unlink(missing_ok=True)

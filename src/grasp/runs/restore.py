@@ -1,0 +1,143 @@
+"""What a seed's folder still holds: where to go on from, which snapshot is best, and whether it has finished."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+from grasp.runs import Run, checkpoint
+from grasp.runs.metrics_log import need_whole, read
+from grasp.types import Algorithm, GraspError, Key, PyTree
+
+Reporter = Callable[[dict[str, Any]], None]
+"""Told of every line as it is written to the journal, and of notices: `{"kind": "notice", "seed": …, "text": …}`."""
+
+
+Check = Callable[[int, PyTree], None]
+"""(seed, tree) -> Damaged, where a checkpoint is whole but something it stands on is not."""
+
+
+class SeedKeys(NamedTuple):
+    """Every random number of a seed comes from one of these, so that no two uses share any."""
+
+    init: Key
+    arena: Key
+    run: Key
+    evaluation: Key
+
+
+def seed_keys(seed: int) -> SeedKeys:
+    return SeedKeys(*jax.random.split(jax.random.key(seed), 4))
+
+
+def acting(algorithm: Algorithm, state: PyTree, judging: bool = False) -> dict[str, PyTree]:
+    """The part of a state that acting needs; and, if asked for, judging."""
+    names = algorithm.acting + (algorithm.judging if judging else ())
+    return {name: getattr(state, name) for name in names}
+
+
+def newest_common(
+    run: Run, seeds: list[int], like: PyTree, check: Check, report: Reporter
+) -> list[tuple[PyTree, dict[str, str]]] | None:
+    """The newest checkpoint that all seeds have whole, for each of them; None where they have not begun.
+
+    Newer ones are removed: the journal is about to be cut back to the chosen one. Nothing is where a seed's journal is
+    damaged before that: what is there may be all that is left of a finished run.
+    """
+    found = [whole_checkpoints(run, seed, like, check, report) for seed in seeds]
+    common = set.intersection(*(set(f) for f in found))
+    if not common and all(not f or set(f) == {0} for f in found):
+        return None  # stopped before every seed had written its first
+    if not common:
+        raise GraspError(
+            f"the seeds of {run.path} have no checkpoint of the same iteration; restore one, or train anew"
+        )
+    chosen = max(common)
+    need_whole({run.journal(seed): int(f[chosen][1]["journal"]) for seed, f in zip(seeds, found, strict=True)})
+    for seed in seeds:
+        for path in checkpoint.stored(run.checkpoints(seed)):
+            if checkpoint.number_of(path) > chosen:
+                path.unlink()
+    return [f[chosen] for f in found]
+
+
+def whole_checkpoints(
+    run: Run, seed: int, like: PyTree, check: Check, report: Reporter
+) -> dict[int, tuple[PyTree, dict[str, str]]]:
+    """A seed's trustworthy checkpoints by iteration. Damaged ones are named; if all are, nothing is touched."""
+    whole, damages = {}, []
+    for path in checkpoint.stored(run.checkpoints(seed)):
+        try:
+            tree, words = checkpoint.load(path, like)
+            check(seed, tree)
+            whole[checkpoint.number_of(path)] = (tree, words)
+        except checkpoint.Damaged as damage:
+            damages.append(str(damage))
+        except checkpoint.Misfit as misfit:
+            raise GraspError(f"{misfit}; was config.json edited, or grasp upgraded?") from None
+    if damages and not whole:
+        raise GraspError(f"{damages[-1]}, and no other checkpoint is left; restore one, or train anew")
+    for damage in damages:
+        report({"kind": "notice", "seed": seed, "text": f"{damage}; using the one before it"})
+    return whole
+
+
+def best_snapshot(run: Run, seed: int, like: PyTree, report: Reporter) -> tuple[PyTree, dict[str, Any]]:
+    """The policy of the best evaluation whose snapshot is whole, and that evaluation's line."""
+    lines = [line for line in read(run.journal(seed)) if line["kind"] == "evaluation"]
+    for line in sorted(lines, key=goodness, reverse=True):
+        path = run.snapshots(seed) / checkpoint.name_of(line["env_steps"])
+        try:
+            return checkpoint.load(path, like)[0], line
+        except (checkpoint.Damaged, checkpoint.Misfit) as damage:
+            report({"kind": "notice", "seed": seed, "text": f"{damage}; using the next best"})
+    raise GraspError(f"{run.snapshots(seed)} holds no snapshot that can be read")
+
+
+def goodness(line: dict[str, Any]) -> tuple[float, float]:
+    """What makes an evaluation the best: its win rate where there is one, then its return; NaN is the worst."""
+    score = line["return_mean"]
+    return line.get("win_rate") or 0.0, float("-inf") if score is None else score
+
+
+def is_finished(run: Run, seed: int) -> bool:
+    """Whether a seed has reached the configured steps and its absolute metric."""
+    lines = read(run.journal(seed))
+    end = run.config.iterations * run.config.steps_per_iteration
+    return bool(lines) and lines[-1]["kind"] == "absolute" and lines[-1]["env_steps"] >= end
+
+
+def best_steps(run: Run, seed: int) -> int | None:
+    """The environment steps of the evaluation whose policy is stored as the best; None before the end."""
+    lines = read(run.journal(seed))
+    return lines[-1]["best_env_steps"] if lines and lines[-1]["kind"] == "absolute" else None
+
+
+def stored_policy(run: Run, seed: int, like: PyTree, env_steps: int | None = None) -> PyTree:
+    """The policy to act with: the best one of a finished seed, else the newest snapshot that is whole; or the snapshot
+    of the evaluation at `env_steps`."""
+    paths = checkpoint.stored(run.snapshots(seed))[::-1]
+    if env_steps is not None:
+        known = [checkpoint.number_of(path) for path in paths]
+        if env_steps not in known:
+            raise GraspError(
+                f"{run.folder(seed)} has no snapshot at {env_steps} steps; it has {_nearest(known, env_steps)}"
+            )
+        paths = [paths[known.index(env_steps)]]
+    elif is_finished(run, seed):
+        paths.insert(0, run.policy(seed))
+    if not paths:
+        raise GraspError(f"{run.folder(seed)} holds no policy yet; train it with: grasp resume {run.path}")
+    for path in paths:
+        try:
+            return checkpoint.load(path, like)[0]
+        except checkpoint.Damaged:
+            continue
+        except checkpoint.Misfit as misfit:
+            raise GraspError(f"{misfit}; was config.json edited, or grasp upgraded?") from None
+    raise GraspError(f"no policy of {run.folder(seed)} can be read: every file is damaged")
+
+
+def _nearest(known: list[int], wanted: int) -> str:
+    close = sorted(sorted(known, key=lambda number: abs(number - wanted))[:3])
+    return ", ".join(map(str, close)) or "none"

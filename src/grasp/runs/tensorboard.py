@@ -1,0 +1,50 @@
+"""Metrics for TensorBoard (extra `tensorboard`): while a run goes on, or afterwards. The journal stays the source."""
+
+from pathlib import Path
+from typing import Any
+
+from grasp.runs import Run
+from grasp.runs.metrics_log import read
+from grasp.types import GraspError
+
+
+class Sink:
+    """A reporter that writes every scalar of every line, one folder a seed under `RUN/tensorboard`."""
+
+    def __init__(self, run: Run):
+        self.folder = run.path / "tensorboard"
+        self.writers: dict[int, Any] = {}
+
+    def __call__(self, line: dict[str, Any]) -> None:
+        if line["kind"] in ("notice", "began"):
+            return
+        seed = line["seed"]
+        if seed not in self.writers:
+            # what stands at later steps was written by a run that has been cut back since
+            self.writers[seed] = require_tensorboard()(str(self.folder / f"seed-{seed}"), purge_step=line["env_steps"])
+        for name, value in line.items():
+            if isinstance(value, int | float) and name not in ("seed", "env_steps"):
+                self.writers[seed].add_scalar(f"{line['kind']}/{name}", value, line["env_steps"])
+
+    def close(self) -> None:
+        for writer in self.writers.values():
+            writer.close()
+
+
+def export(run: Run) -> Path:
+    """Write what the journals hold so far; returns the folder."""
+    sink = Sink(run)
+    for seed in run.seeds:
+        for line in read(run.journal(seed)):
+            sink(line)
+    sink.close()
+    return sink.folder
+
+
+def require_tensorboard() -> Any:
+    """tensorboardX's writer, or one sentence."""
+    try:
+        from tensorboardX import SummaryWriter
+    except ModuleNotFoundError:
+        raise GraspError("this needs tensorboardX; type: pip install 'grasp-marl[tensorboard]'") from None
+    return SummaryWriter
