@@ -20,11 +20,11 @@ from grasp.config import configure
 from grasp.envs import base as envs
 from grasp.launch import base, local, memory_check
 from grasp.launch.base import ANY_CORE, EVERY_CORE, Plan, Task, tasks_of
-from grasp.launch.follow import Follower
 from grasp.launch.local import Pool, Worker
 from grasp.launch.places import address_of
 from grasp.launch.status import Row, Status
 from grasp.runs import lock
+from grasp.runs.metrics_log import Follower
 
 TINY = {
     "steps": 160, "num_envs": 4, "rollout": 20, "chunk": 10, "epochs": 2, "hidden": 8, "eval_interval": 80,

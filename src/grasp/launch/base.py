@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from grasp.config import Config
 from grasp.runs import Run
+from grasp.runs.metrics_log import Follower
 from grasp.runs.restore import is_finished
 from grasp.types import GraspError
 
@@ -64,6 +65,19 @@ class Crew(Protocol):
     def train(self, tasks: Sequence[Task], report: Report) -> list[Failure]:
         """Train all of them; who failed did not keep the others from being trained."""
         ...
+
+
+class Followers:
+    """The metrics logs of tasks, as they grow."""
+
+    def __init__(self, tasks: list[Task]):
+        self.journals = {task: [Follower(task.run.journal(seed)) for seed in task.seeds] for task in tasks}
+
+    def tell(self, report: Report) -> None:
+        for task, journals in self.journals.items():
+            for journal in journals:
+                for line in journal.news():
+                    report(task, line)
 
 
 def tasks_of(run: Run) -> list[Task]:

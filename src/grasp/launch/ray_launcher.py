@@ -23,8 +23,7 @@ from typing import Any
 from grasp.config import Config
 from grasp.envs import base as envs
 from grasp.launch import ray_node, ray_probe
-from grasp.launch.base import ANY_CORE, EVERY_CORE, Failure, Plan, Report, Task, complaint
-from grasp.launch.follow import Followers
+from grasp.launch.base import ANY_CORE, EVERY_CORE, Failure, Followers, Plan, Report, Task, complaint
 from grasp.launch.memory_check import replay_of, size
 from grasp.runs.lock import STALE
 from grasp.types import GraspError

@@ -92,3 +92,27 @@ def read(path: Path) -> list[dict[str, Any]]:
         return []
     records = map(parse, path.read_bytes().split(b"\n")[:-1])
     return list(itertools.takewhile(lambda record: record is not None, records))  # pyright: ignore[reportReturnType]
+
+
+class Follower:
+    """The new lines of one journal."""
+
+    def __init__(self, path: Path):
+        self.path, self.offset = path, 0
+        if path.exists():
+            self.offset = path.stat().st_size
+
+    def news(self) -> list[dict[str, Any]]:
+        """The whole lines since the last look. A journal that was cut back, to go on from a checkpoint, is followed
+        from its new end."""
+        try:
+            file = self.path.open("rb")
+        except OSError:
+            return []
+        with file:
+            size = os.fstat(file.fileno()).st_size
+            self.offset = min(self.offset, size)
+            data = os.pread(file.fileno(), size - self.offset, self.offset)
+        whole = data[: data.rfind(b"\n") + 1]
+        self.offset += len(whole)
+        return [line for text in whole.split(b"\n") if (line := parse(text)) is not None]
