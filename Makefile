@@ -49,7 +49,7 @@ test-fast: setup
 
 # The PyTorch bridge, in an environment of its own: torch 2.13.0 is a build without CUDA, and nothing else here needs it.
 test-torch: .venv-torch/ready
-	.venv-torch/bin/python -m pytest tests/bridge
+	.venv-torch/bin/python -m pytest tests/consensus/pytorch
 
 .venv-torch/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-torch
@@ -59,7 +59,7 @@ test-torch: .venv-torch/ready
 # Training on a Ray cluster of several nodes on this machine, some of which are killed; in an environment of its own.
 # Four nodes on two cores now and then miss a heartbeat, and Ray then takes them for dead: what failed has a second try.
 test-cluster: .venv-ray/ready
-	.venv-ray/bin/python -m pytest tests/cluster || .venv-ray/bin/python -m pytest tests/cluster --last-failed
+	.venv-ray/bin/python -m pytest tests/launch/cluster || .venv-ray/bin/python -m pytest tests/launch/cluster --last-failed
 
 .venv-ray/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-ray
@@ -90,7 +90,7 @@ football: .venv-football/ready
 
 # Against the real engine; fails where it is missing.
 test-football: setup football
-	GRASP_FOOTBALL_PYTHON=$(CURDIR)/.venv-football/bin/python $(BIN)/python -m pytest tests/football
+	GRASP_FOOTBALL_PYTHON=$(CURDIR)/.venv-football/bin/python $(BIN)/python -m pytest tests/envs/football
 
 # The live page and the report in Debian's chromium, alone on the machine: one test has three seconds for two hundred runs.
 BROWSER_NEEDS := chromium chromium-driver fonts-dejavu-core
@@ -98,11 +98,11 @@ browser:
 	@$(call need_packages,$(BROWSER_NEEDS))
 
 test-browser: setup browser
-	GRASP_BROWSER=1 $(BIN)/python -m pytest tests/dash/test_dash_browser.py tests/test_html.py
+	GRASP_BROWSER=1 $(BIN)/python -m pytest tests/dashboard/test_browser.py tests/analysis/test_html_report.py
 
 # On the other interpreter, with the jax it resolves, what would notice a difference: the library, every environment's
 # contract, networks, rollouts, checkpoints, and the commands, which train. Nothing to do where there is none.
-OTHER_TESTS := tests/consensus tests/envs/test_contract.py tests/test_nets.py tests/test_rollout.py tests/test_checkpoint.py tests/test_commands.py
+OTHER_TESTS := tests/consensus tests/envs/test_contract.py tests/nn/test_networks.py tests/training/test_rollout.py tests/runs/test_checkpoint.py tests/cli/test_commands.py
 test-other:
 ifneq ($(OTHER),)
 	$(MAKE) setup VENV=.venv-3.12 PYTHON=$(OTHER)

@@ -13,6 +13,9 @@ os.environ["XLA_FLAGS"] = " ".join(
 
 import jax
 import pytest
+from tiny import TINY
+
+pytest.register_assert_rewrite("env_contract")
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # Beside that of the command line, so that every checkout on a machine has it: half of a cold run is compiling.
@@ -33,3 +36,21 @@ def x64():
     """64-bit arithmetic for one test; the library itself never switches it on."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("grasp.training.compilation_cache.enable", lambda: None)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A small finished run, made from Python."""
+    import grasp
+
+    path = tmp_path_factory.mktemp("runs") / "run"
+    grasp.train("grasp-mappo", "matrix/climbing", out=path, seeds=2, **TINY)
+    return path

@@ -3,10 +3,12 @@
 import re
 from pathlib import Path
 
+from paths import REPOSITORY
+
 import grasp
 
 ROOT = Path(grasp.__file__).parent
-PAGE = Path(__file__).parent.parent / "docs" / "paper_map.md"
+PAGE = REPOSITORY / "docs" / "paper_map.md"
 LAST_LINE = {1: 31, 2: 17}
 
 

@@ -4,18 +4,18 @@ import importlib
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
-from test_contract import check
+from env_contract import check
+from paths import REPOSITORY
 
 from grasp.envs import base, families, make, names
 from grasp.envs.check import inspect
 from grasp.types import Env, GraspError
 
-DOCS = Path(__file__).parents[2] / "docs" / "custom_environments.md"
+DOCS = REPOSITORY / "docs" / "custom_environments.md"
 PACKAGE_FREE = """
 import io, sys
 from grasp.envs import make, names

@@ -6,13 +6,13 @@ import importlib.util
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from absl import flags
+from paths import REPOSITORY
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = REPOSITORY
 ADAPTER = ROOT / "src" / "grasp" / "envs" / "workers" / "smac.py"
 STANDINS = ROOT / "tests" / "standins"
 STOP, ATTACK = 1, 6

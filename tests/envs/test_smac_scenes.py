@@ -81,7 +81,7 @@ def test_a_state_of_another_length_is_not_drawn():
 
 
 def test_the_stand_in_s_battles_are_drawn(monkeypatch):
-    from test_smac_workers import STANDINS
+    from paths import STANDINS
 
     monkeypatch.setenv("SC2PATH", str(STANDINS / "StarCraftII"))
     monkeypatch.syspath_prepend(str(STANDINS))

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from paths import STANDINS
 
 from grasp.envs import host, make
 from grasp.envs.host import Pool
 from grasp.types import GraspError
 
-STANDINS = Path(__file__).parents[1] / "standins"
 EVERYONE = np.arange(2)
 
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_contract import FAST_COMPILE
+from env_contract import FAST_COMPILE
 
 from grasp.envs import make, smax
 from grasp.envs.jaxmarl import Timed, load

@@ -1,0 +1,119 @@
+"""How far Skirmish's agents see and shoot, and SMACv2's book of enemies seen, against an oracle that looks in turn."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from env_contract import FAST_COMPILE
+from test_skirmish_contract import (
+    DRAWN,
+    NUM_BATTLES,
+    Scene,
+    battle_of,
+    field_of,
+    observed,
+    random_states,
+    scenes,
+    shown_of,
+)
+
+from grasp.envs.skirmish import env as skirmish
+from grasp.envs.skirmish import smacv2_visibility
+from grasp.envs.skirmish.unit_stats import NAMES
+
+
+def looked(scene: Scene, holder, order) -> tuple[tuple[int, ...], tuple[frozenset[int], ...]]:
+    """SMACv2's book after the agents looked in this order, and whom each was not shown: one enemy after another."""
+    holder, hidden = list(holder), [frozenset()] * scene.num_allies
+    for n in order:
+        if not scene.alive(n):
+            continue
+        wiped = set()
+        for e in range(len(holder)):
+            if scene.far(n, scene.num_allies + e) < scene.sight(n) and holder[e] == smacv2_visibility.NOBODY:
+                holder[e] = n
+            if holder[e] == smacv2_visibility.NOBODY:
+                wiped |= set(range(e))
+        hidden[n] = frozenset(wiped)
+    return tuple(int(h) for h in holder), tuple(hidden)
+
+
+@pytest.mark.parametrize("task", DRAWN)
+def test_observations_with_the_book_follow_some_order_of_looking(task):
+    """Quirk 2 enemy by enemy: holders and hidden rows are those of one order of the agents, whichever was drawn."""
+    after, shown = shown_of(task)
+    before = np.asarray(random_states(task).holder)
+    wiped = 0
+    for b, scene in enumerate(scenes(task)):
+        orders = itertools.permutations(range(scene.num_allies))
+        possible = {looked(scene, before[b], order) for order in orders}
+        fitting = [hidden for holder, hidden in possible if holder == tuple(after.holder[b])]
+        seen = [[observed(scene, n, hidden[n]) for n in range(scene.num_allies)] for hidden in fitting]
+        errors = [np.abs(shown.obs[b] - np.array(obs)).max() for obs in seen]
+        assert errors, f"battle {b}: nobody can have become holder like this"
+        assert min(errors) <= 1e-6, f"battle {b}"
+        wiped += any(len(rows) > 0 for hidden in fitting for rows in hidden)
+    assert 20 < wiped < NUM_BATTLES
+
+
+@functools.cache
+def marines_shown(task: str):
+    """(x, hp, holder) -> (holder, observation) of three marines against three on one line, and the book forgotten."""
+    field = field_of(task, size=(3, 3))
+    kind, zero = jnp.full(6, NAMES.index("marine")), jnp.zeros((), jnp.int32)
+
+    def show(x, hp, holder):
+        battle = battle_of(x, jnp.full(6, 16.0), hp)
+        holder = smacv2_visibility.forget(field.rules, battle, holder)
+        state = skirmish.State(battle, kind, jnp.full(3, -1), holder, zero)
+        state, shown = skirmish.seen(field, skirmish.stats(field, kind), state, jax.random.key(0))
+        return state.holder, shown
+
+    return jax.jit(show, compiler_options=FAST_COMPILE)
+
+
+def test_shooting_range_is_inclusive_and_sight_is_strict():
+    x = jnp.array([9.0, 9.0, 9.0, 9.0 + 6.0, 9.0 + 9.0, 9.0 - 8.99])
+    _, shown = marines_shown("3m")(x, jnp.full(6, 45.0), jnp.full(3, smacv2_visibility.NOBODY))
+    assert np.asarray(shown.avail[0, 6:]).tolist() == [True, False, False]
+    assert np.asarray(shown.obs[0, 4:19]).reshape(3, 5).any(1).tolist() == [True, False, True]
+
+
+def test_the_book_hides_lower_enemies_until_the_last_is_seen_and_after_it_died():
+    """Enemies 0 and 1 near, 2 never seen: no rows; 2 was seen once and left: rows; 2 died out of sight: none again."""
+    show, hp = marines_shown("terran_5_vs_5"), jnp.full(6, 45.0)
+    apart, met = jnp.array([4.0, 4.0, 4.0, 9.0, 10.0, 30.0]), jnp.array([4.0, 4.0, 4.0, 9.0, 10.0, 12.0])
+
+    def rows(shown) -> list:
+        return np.any(np.asarray(shown.obs[:, 4:28]).reshape(3, 3, 8), -1).tolist()
+
+    holder, shown = show(apart, hp, jnp.full(3, smacv2_visibility.NOBODY))
+    assert rows(shown) == [[False, False, False]] * 3
+    holder, shown = show(met, hp, holder)
+    assert rows(shown) == [[True, True, True]] * 3
+    holder, shown = show(apart, hp, holder)
+    assert rows(shown) == [[True, True, False]] * 3
+    holder, shown = show(apart, hp.at[5].set(0.0), holder)
+    assert rows(shown) == [[False, False, False]] * 3
+
+
+def test_the_first_to_look_is_drawn_evenly_and_is_forgotten_when_it_dies():
+    field = field_of("terran_5_vs_5", size=(3, 3))
+    kind, nobody = jnp.full(6, NAMES.index("marine")), jnp.full(3, smacv2_visibility.NOBODY)
+
+    def look(key: jax.Array):
+        unit = skirmish.stats(field, kind)
+        battle = battle_of(jnp.full(6, 16.0), jnp.full(6, 16.0), unit.hp)
+        return smacv2_visibility.look(field.rules, unit, battle, nobody, key)[0]
+
+    holder = jax.jit(jax.vmap(look), compiler_options=FAST_COMPILE)(jax.random.split(jax.random.key(3), 600))
+    assert (holder == holder[:, :1]).all()
+    counts = np.bincount(np.asarray(holder[:, 0]), minlength=3)
+    assert (np.abs(counts - 200) < 4 * np.sqrt(600 * 2 / 9)).all()
+    holder, _ = marines_shown("terran_5_vs_5")(
+        jnp.array([4.0, 4.0, 4.0, 30.0, 31.0, 32.0]), jnp.full(6, 45.0).at[1].set(0.0), jnp.array([0, 1, 1])
+    )
+    assert holder.tolist() == [0, smacv2_visibility.NOBODY, smacv2_visibility.NOBODY]

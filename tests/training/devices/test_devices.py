@@ -1,0 +1,74 @@
+"""One run over many devices: the same numbers as on one, with little said between them."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from device_cases import TRAINED
+from paths import SUPPORT
+
+from grasp import config
+from grasp.launch import local
+from grasp.types import GraspError
+
+CASES = SUPPORT / "device_cases.py"
+FIRST = next(iter(TRAINED))
+WAIT = 300.0
+
+
+def check(number, *words):
+    """Run a case of `device_cases` in a process that has so many devices."""
+    flags = f"--xla_backend_optimization_level=0 --xla_force_host_platform_device_count={number}"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(CASES), json.dumps(words)],
+        env=os.environ | {"XLA_FLAGS": flags},
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+        check=False,
+    )
+    assert done.stdout.endswith("done\n"), done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("number", [2, 4])
+def test_the_consensus_of_parts_is_the_consensus_of_their_sums(number):
+    check(number, "equal", number)
+
+
+@pytest.mark.slow
+def test_the_consensus_sends_slices_and_one_direction():
+    check(4, "traffic", 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("case", "number"), [(FIRST, 4), *((case, 2) for case in TRAINED if case != FIRST)])
+def test_a_run_over_many_devices_is_the_run_of_one(case, number):
+    check(number, "trained", number, case)
+
+
+def test_fewer_devices_than_asked_for_is_one_sentence():
+    check(2, "too_few", 3)
+
+
+@pytest.mark.parametrize(
+    ("algo", "options", "sentence"),
+    [
+        ("mappo", {"num_envs": 9}, "num_envs 9 cannot be shared out to 4 devices; the nearest that can is 8"),
+        ("mappo", {"num_envs": 2}, "the nearest that can is 4"),
+        ("mappo", {"num_envs": 4, "rollout": 30, "minibatches": 2}, "use minibatches 1"),
+        ("grasp-mappo", {"gram": "crossfit"}, "gram crossfit is for one device"),
+        ("mappo", {"parallel": "vmap"}, "leave --parallel out"),
+        ("grasp-qmix", {}, "the replay of grasp-qmix is on one device; train it with --devices 1"),
+    ],
+)
+def test_what_cannot_be_spread_is_refused_in_one_sentence(algo, options, sentence):
+    with pytest.raises(GraspError) as mistake:
+        config.configure(algo, "probe/value", {"devices": 4, **options})
+    assert sentence in str(mistake.value)
+    assert "\n" not in str(mistake.value)
+
+
+def test_a_run_over_many_devices_is_a_process():
+    assert local.resolved(config.configure("mappo", "probe/value", {"devices": 2})).parallel == "processes"
