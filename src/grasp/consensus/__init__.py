@@ -20,7 +20,8 @@
 - `diagnose(info.gram, info.weights, info.scale)` says who is in conflict with whom.
 - `crossfit(fold_grads)` is the consensus of noisy gradients, from several independent estimates of each.
 - `consensus_of_parts(parts, axis_name=axis)` is the consensus of gradients that are sums over devices.
-- `realign()` and `realign_off_policy()` put u into an optax chain.
+- `add_consensus(grads, u, beta)` is g_i + βu and `scale_consensus(grads, u)` is Γ_i (g_i + u); `realign()` and
+  `realign_off_policy()` are the same as optax transformations.
 - `solve(G)` is the quadratic program alone.
 
 Open `aggregate` first, then `min_norm`; `transforms` has the update rules. Imports jax and optax, and nothing of RL.
@@ -31,7 +32,15 @@ from grasp.consensus.crossfit import Crossfitted, Folded, crossfit, crossfit_gra
 from grasp.consensus.gram import combine, diagnose, gram, rescale
 from grasp.consensus.min_norm import Solution, Status, solve
 from grasp.consensus.sharded import consensus_of_parts
-from grasp.consensus.transforms import off_policy_factors, realign, realign_off_policy
+from grasp.consensus.transforms import (
+    OffPolicyUpdate,
+    add_consensus,
+    off_policy_factors,
+    realign,
+    realign_off_policy,
+    scale_agents,
+    scale_consensus,
+)
 from grasp.consensus.weighting import CONDITIONS, OPERATORS, Conditions, Weighting, weighting
 
 __all__ = [
@@ -41,9 +50,11 @@ __all__ = [
     "Crossfitted",
     "Folded",
     "Info",
+    "OffPolicyUpdate",
     "Solution",
     "Status",
     "Weighting",
+    "add_consensus",
     "combine",
     "consensus",
     "consensus_of_parts",
@@ -56,6 +67,8 @@ __all__ = [
     "realign",
     "realign_off_policy",
     "rescale",
+    "scale_agents",
+    "scale_consensus",
     "solve",
     "weighting",
 ]

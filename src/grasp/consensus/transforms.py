@@ -1,17 +1,19 @@
-"""Optax transformations that add the consensus to every agent's gradient: g_i + weight·u, and Γ_i (g_i + u).
+"""The update rules g_i + βu and Γ_i (g_i + u), as plain functions and as optax transformations.
 
-Both must come FIRST in a chain, while the gradients still carry the leading agent axis and no moment has been taken,
-like `optax.contrib.differentially_private_aggregate` with its batch axis:
+`add_consensus` and `scale_consensus` are the rules; the algorithms of `grasp.algos` call them as they stand. `realign`
+and `realign_off_policy` compute u and apply a rule as the FIRST transformation of an optax chain, while the gradients
+still carry the leading agent axis and no moment has been taken, like `optax.contrib.differentially_private_aggregate`
+with its batch axis:
 
     tx = optax.chain(realign(), optax.adam(5e-4))
 
 A non-finite gradient gives an update of zeros and is counted in `skipped`. What follows in the chain still acts: Adam
-goes on moving by its momentum. To freeze everything, wrap the whole chain: `optax.apply_if_finite(tx, max_errors)`,
-which looks at the gradients before this transformation sees them.
+keeps moving by its momentum. To freeze everything, wrap the whole chain: `optax.apply_if_finite(tx, max_errors)`, which
+looks at the gradients before this transformation sees them.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,37 +45,49 @@ class RealignState(NamedTuple):
     """A `Status`."""
 
 
-def realign(operator: str = "min_norm", weight: float = 1.0, seed: int = 0) -> optax.GradientTransformationExtraArgs:
-    """g_i + weight·u for every agent (paper, Algorithm 1). Must come first in the chain; see the module's docstring.
+class OffPolicyUpdate(NamedTuple):
+    """What the off-policy rule returns."""
 
-    `update(grads, state, params)` computes u from `grads`; `update(grads, state, params, u=u)` holds the u it is given,
-    a pytree like `grads` without the agent axis.
+    updates: PyTree
+    """Γ_i (g_i + u), or g_i + u where Γ multiplies the optimiser's update."""
+    factors: Float[Array, " N"]
+    """Γ_i after clipping."""
+    clipped: Int[Array, ""]
+    """How many Γ_i lay outside [0, 1]."""
+
+
+def add_consensus(grads: PyTree, u: PyTree, beta: Float[Array, ""] | float = 1.0) -> PyTree:
+    """g_i + βu for every agent (paper, Algorithm 1, line 25). β may be traced."""
+    return jax.tree.map(lambda g, shared: g + beta * shared[None], grads, u)
+
+
+def scale_consensus(
+    grads: PyTree,
+    u: PyTree,
+    *,
+    clip: bool = True,
+    gamma_on: Literal["gradient", "update"] = "gradient",
+    signal: Float[Array, ""] | None = None,
+) -> OffPolicyUpdate:
+    """Γ_i (g_i + u), Γ_i = (‖u‖² + g_i·u)/(‖g_i‖² + ‖u‖²) (paper, appendix on off-policy GRASP).
+
+    Without `clip` the Γ_i stay as they are: the min-norm u keeps them in [0, 1] by itself, any other u ranges over
+    [(1−√2)/2, (1+√2)/2]. With `gamma_on = "update"` the updates are g_i + u, and the caller multiplies what the
+    optimiser makes of them by `factors` (`scale_agents`): under Adam a constant Γ_i on the gradient has no effect.
+
+    `signal` is the fraction s that `crossfit` found of its direction to be signal and that u carries. The rule is then
+    (1 − s) g_i + s Γ_i (g_i + u/s): a batch without signal gives the plain gradient, where Γ_i of u = 0 would give 0.
     """
-
-    def rule(grads: PyTree, u: PyTree, given: bool) -> tuple[PyTree, Array]:
-        del given
-        return jax.tree.map(lambda g, shared: g + weight * shared[None], grads, u), jnp.asarray(0)
-
-    return _transformation(operator, seed, rule)
-
-
-def realign_off_policy(operator: str = "min_norm", seed: int = 0) -> optax.GradientTransformationExtraArgs:
-    """Γ_i (g_i + u), Γ_i = (‖u‖² + g_i·u)/(‖g_i‖² + ‖u‖²), and Γ_i = 0 where that is 0/0. Must come first in the chain.
-
-    Min-norm keeps Γ in [0, 1] by itself. Other operators, and a u that is given, range over [(1−√2)/2, (1+√2)/2]: they
-    are clipped to [0, 1] and the clipped factors counted. Under Adam a constant Γ_i has no effect; only its changes do.
-    """
-
-    def rule(grads: PyTree, u: PyTree, given: bool) -> tuple[PyTree, Array]:
-        raw = off_policy_factors(grads, u)
-        kept = jnp.clip(raw, 0, 1) if given or operator != "min_norm" else raw
-
-        def scaled(g: Float[Array, "N ..."], shared: Float[Array, "..."]) -> Float[Array, "N ..."]:
-            return jnp.reshape(kept, (-1, *[1] * shared.ndim)).astype(g.dtype) * (g + shared[None])
-
-        return jax.tree.map(scaled, grads, u), jnp.sum(kept != raw)
-
-    return _transformation(operator, seed, rule)
+    direction = u if signal is None else undamped(u, signal)
+    raw = off_policy_factors(grads, direction)
+    factors = jnp.clip(raw, 0, 1) if clip else raw
+    updates = add_consensus(grads, direction)
+    if gamma_on == "gradient":
+        updates = scale_agents(factors, updates)
+    if signal is not None:
+        updates = jax.tree.map(lambda g, v: (1 - signal) * g + signal * v, grads, updates)
+        factors = 1 - signal * (1 - factors)
+    return OffPolicyUpdate(updates, factors, jnp.sum(jnp.clip(raw, 0, 1) != raw) if clip else jnp.asarray(0))
 
 
 def off_policy_factors(grads: PyTree, u: PyTree) -> Float[Array, " N"]:
@@ -84,6 +98,44 @@ def off_policy_factors(grads: PyTree, u: PyTree) -> Float[Array, " N"]:
     squared, inner, own = G[-1, -1], G[:-1, -1], jnp.diagonal(G)[:-1]
     total = own + squared
     return jnp.where(total > 0, (squared + inner) / jnp.where(total > 0, total, 1), 0)
+
+
+def scale_agents(factors: Float[Array, " N"], tree: PyTree) -> PyTree:
+    """Every agent's part of leaves [N, …] times its own factor."""
+    return jax.tree.map(lambda x: jnp.reshape(factors, (-1, *[1] * (x.ndim - 1))).astype(x.dtype) * x, tree)
+
+
+def undamped(u: PyTree, signal: Float[Array, ""]) -> PyTree:
+    """u/s: the direction that `crossfit` scaled by its signal s; 0 where s is 0."""
+    return jax.tree.map(lambda x: x / jnp.where(signal > 0, signal, 1), u)
+
+
+def realign(operator: str = "min_norm", weight: float = 1.0, seed: int = 0) -> optax.GradientTransformationExtraArgs:
+    """g_i + weight·u for every agent (paper, Algorithm 1). Must come first in the chain; see the module's docstring.
+
+    `update(grads, state, params)` computes u from `grads`; `update(grads, state, params, u=u)` holds the u it is given,
+    a pytree like `grads` without the agent axis.
+    """
+
+    def rule(grads: PyTree, u: PyTree, given: bool) -> tuple[PyTree, Array]:
+        del given
+        return add_consensus(grads, u, weight), jnp.asarray(0)
+
+    return _transformation(operator, seed, rule)
+
+
+def realign_off_policy(operator: str = "min_norm", seed: int = 0) -> optax.GradientTransformationExtraArgs:
+    """Γ_i (g_i + u) for every agent (`scale_consensus`). Must come first in the chain.
+
+    Γ_i is clipped to [0, 1], and the clipped factors counted, unless u is the min-norm point, which needs no clipping.
+    Under Adam a constant Γ_i has no effect; only its changes do.
+    """
+
+    def rule(grads: PyTree, u: PyTree, given: bool) -> tuple[PyTree, Array]:
+        scaled = scale_consensus(grads, u, clip=given or operator != "min_norm")
+        return scaled.updates, scaled.clipped
+
+    return _transformation(operator, seed, rule)
 
 
 def _transformation(
