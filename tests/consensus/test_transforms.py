@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from grasp.consensus import Status, min_norm, realign_off_policy, transforms
+from grasp.consensus import Status, min_norm, realign, realign_off_policy
 from grasp.consensus.transforms import off_policy_factors
 
 RNG = np.random.default_rng(0)
@@ -42,15 +42,15 @@ def adam_path(tx, factors=(1.0, -0.5, 2.0, 0.3)):
 
 def test_weight_zero_is_exactly_the_plain_optimiser():
     plain = adam_path(optax.chain(optax.clip_by_global_norm(1.0), optax.adam(0.01)))
-    zero = adam_path(optax.chain(transforms(weight=0.0), optax.clip_by_global_norm(1.0), optax.adam(0.01)))
+    zero = adam_path(optax.chain(realign(weight=0.0), optax.clip_by_global_norm(1.0), optax.adam(0.01)))
     np.testing.assert_array_equal(zero, plain)
-    one = adam_path(optax.chain(transforms(), optax.clip_by_global_norm(1.0), optax.adam(0.01)))
+    one = adam_path(optax.chain(realign(), optax.clip_by_global_norm(1.0), optax.adam(0.01)))
     assert np.abs(one - plain).max() > 1e-3
 
 
 def test_adds_weight_times_u_to_every_agent():
     weight = 0.25
-    tx = transforms(weight=weight)
+    tx = realign(weight=weight)
     out, state = jax.jit(tx.update)(GRADS, tx.init(PARAMS))
     u = oracle.min_norm(flat(GRADS).astype(np.float64))
     assert np.linalg.norm(u) > 0.1
@@ -62,7 +62,7 @@ def test_adds_weight_times_u_to_every_agent():
 
 
 def test_a_given_u_is_held():
-    tx = transforms(weight=0.5)
+    tx = realign(weight=0.5)
     u, _ = min_norm(jax.tree.map(lambda g: 3 * g + 1, GRADS))
     before = tx.init(PARAMS)
     out, state = tx.update(GRADS, before, u=u)
@@ -74,7 +74,7 @@ def test_a_given_u_is_held():
 
 
 def test_a_given_u_that_is_broken_is_skipped():
-    tx = transforms()
+    tx = realign()
     u = jax.tree.map(lambda g: jnp.full(g.shape[1:], jnp.inf), GRADS)
     out, state = tx.update(GRADS, tx.init(PARAMS), u=u)
     assert not np.any(flat(out))
@@ -82,11 +82,11 @@ def test_a_given_u_that_is_broken_is_skipped():
 
 
 def test_keys_move_so_that_draws_differ():
-    tx = transforms("random")
+    tx = realign("random")
     _, first = tx.update(GRADS, tx.init(PARAMS))
     _, second = tx.update(GRADS, first)
     assert np.abs(first.weights - second.weights).max() > 1e-3
-    _, other = transforms("random", seed=1).update(GRADS, transforms("random", seed=1).init(PARAMS))
+    _, other = realign("random", seed=1).update(GRADS, realign("random", seed=1).init(PARAMS))
     assert np.abs(first.weights - other.weights).max() > 1e-3
 
 
@@ -146,7 +146,7 @@ BROKEN = jax.tree.map(lambda g: g.at[1].set(jnp.nan), GRADS)
 
 @functools.cache
 def chain_step(name: str):
-    tx = optax.chain({"on": transforms, "off": realign_off_policy}[name](), optax.adam(0.01))
+    tx = optax.chain({"on": realign, "off": realign_off_policy}[name](), optax.adam(0.01))
 
     @jax.jit
     def step(grads, state, params):
@@ -175,7 +175,7 @@ def test_a_broken_gradient_is_skipped_and_counted(name):
 
 
 def test_apply_if_finite_freezes_everything():
-    tx = optax.apply_if_finite(optax.chain(transforms(), optax.adam(0.01)), max_consecutive_errors=5)
+    tx = optax.apply_if_finite(optax.chain(realign(), optax.adam(0.01)), max_consecutive_errors=5)
     step = jax.jit(tx.update)
     _, state = step(GRADS, tx.init(PARAMS), PARAMS)
     updates, after = step(BROKEN, state, PARAMS)
@@ -189,6 +189,6 @@ def test_apply_if_finite_freezes_everything():
 
 def test_a_misspelt_operator_fails_when_built():
     with pytest.raises(ValueError, match=r"^unknown operator 'meen'; did you mean 'mean'\?$"):
-        transforms("meen")
+        realign("meen")
     with pytest.raises(ValueError, match=r"^unknown operator 'meen'; did you mean 'mean'\?$"):
         realign_off_policy("meen")

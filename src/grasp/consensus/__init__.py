@@ -33,7 +33,7 @@ from grasp.consensus.gram import combine, diagnose, gram, rescale
 from grasp.consensus.min_norm import Solution, Status, solve
 from grasp.consensus.sharded import consensus_of_parts
 from grasp.consensus.transforms import (
-    OffPolicyUpdate,
+    ScaledConsensus,
     add_consensus,
     off_policy_factors,
     realign,
@@ -50,7 +50,7 @@ __all__ = [
     "Crossfitted",
     "Folded",
     "Info",
-    "OffPolicyUpdate",
+    "ScaledConsensus",
     "Solution",
     "Status",
     "Weighting",

@@ -45,7 +45,7 @@ class RealignState(NamedTuple):
     """A `Status`."""
 
 
-class OffPolicyUpdate(NamedTuple):
+class ScaledConsensus(NamedTuple):
     """What the off-policy rule returns."""
 
     updates: PyTree
@@ -68,7 +68,7 @@ def scale_consensus(
     clip: bool = True,
     gamma_on: Literal["gradient", "update"] = "gradient",
     signal: Float[Array, ""] | None = None,
-) -> OffPolicyUpdate:
+) -> ScaledConsensus:
     """Γ_i (g_i + u), Γ_i = (‖u‖² + g_i·u)/(‖g_i‖² + ‖u‖²) (paper, appendix on off-policy GRASP).
 
     Without `clip` the Γ_i stay as they are: the min-norm u keeps them in [0, 1] by itself, any other u ranges over
@@ -87,7 +87,7 @@ def scale_consensus(
     if signal is not None:
         updates = jax.tree.map(lambda g, v: (1 - signal) * g + signal * v, grads, updates)
         factors = 1 - signal * (1 - factors)
-    return OffPolicyUpdate(updates, factors, jnp.sum(jnp.clip(raw, 0, 1) != raw) if clip else jnp.asarray(0))
+    return ScaledConsensus(updates, factors, jnp.sum(jnp.clip(raw, 0, 1) != raw) if clip else jnp.asarray(0))
 
 
 def off_policy_factors(grads: PyTree, u: PyTree) -> Float[Array, " N"]:
