@@ -15,7 +15,7 @@ import jax
 import pytest
 from tiny import TINY
 
-pytest.register_assert_rewrite("env_contract")
+pytest.register_assert_rewrite("env_contract", "mappo_cases", "qmix_cases")
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # Beside that of the command line, so that every checkout on a machine has it: half of a cold run is compiling.

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import test_qmix as qmixed
-from test_mappo import SMALL, distance, iterate, tiles_of, world
+import qmix_cases as qmixed
+from mappo_cases import SMALL, distance, iterate, tiles_of, world
 
-from grasp.algos import ablations, grasp, happo, losses, mappo, ppo, qmix, trust_region
+from grasp.algos import ablations, controls, grasp, happo, losses, ppo, qmix, trust_region
 from grasp.algos import minibatches as batches
 from grasp.config import configure
 from grasp.consensus import combine, consensus, crossfit
@@ -36,13 +36,13 @@ def cosine(a, b):
 def test_a_placebo_is_as_long_as_u_and_has_nothing_to_do_with_it():
     grads = some()
     u, info = consensus(grads)
-    drawn = [ablations.in_place_of(u, "placebo", grads, info.weights, jax.random.key(k)) for k in range(200)]
+    drawn = [controls.replaced(u, "placebo", grads, info.weights, jax.random.key(k)) for k in range(200)]
     for other in drawn[:5]:
         assert float(optax.tree.norm(other)) == pytest.approx(float(optax.tree.norm(u)), rel=1e-5)
     assert abs(np.mean([cosine(u, other) for other in drawn])) < 4 / np.sqrt(200 * 11)
     assert distance(drawn[0], drawn[1]) > 0.01
     nothing = jax.tree.map(jnp.zeros_like, u)
-    assert distance(ablations.in_place_of(nothing, "placebo", grads, info.weights, jax.random.key(0)), nothing) == 0
+    assert distance(controls.replaced(nothing, "placebo", grads, info.weights, jax.random.key(0)), nothing) == 0
 
 
 def test_permuted_gives_every_gradient_the_weight_of_another():
@@ -51,7 +51,7 @@ def test_permuted_gives_every_gradient_the_weight_of_another():
     shifted = [combine(grads, jnp.roll(info.weights, shift)) for shift in (1, 2, 3)]
     seen = set()
     for k in range(20):
-        other = ablations.in_place_of(u, "permuted", grads, info.weights, jax.random.key(k))
+        other = controls.replaced(u, "permuted", grads, info.weights, jax.random.key(k))
         assert float(optax.tree.norm(other)) == pytest.approx(float(optax.tree.norm(u)), rel=1e-5)
         likeness = [cosine(other, candidate) for candidate in shifted]
         assert max(likeness) == pytest.approx(1, abs=1e-5)
@@ -59,8 +59,7 @@ def test_permuted_gives_every_gradient_the_weight_of_another():
     assert seen == {0, 1, 2}
     alone, one = consensus(some(num_agents=1))
     assert (
-        distance(ablations.in_place_of(alone, "permuted", some(num_agents=1), one.weights, jax.random.key(0)), alone)
-        < 1e-6
+        distance(controls.replaced(alone, "permuted", some(num_agents=1), one.weights, jax.random.key(0)), alone) < 1e-6
     )
 
 
@@ -70,7 +69,7 @@ def lengths(tree):
 
 @pytest.mark.parametrize("sharing", ["hybrid", "separate", "shared"])
 def test_step_size_keeps_every_direction_and_takes_the_length_of_the_sum(sharing):
-    """E4: g_i |g_i + u| / |g_i|."""
+    """g_i |g_i + u| / |g_i|."""
     hyper = replace(GRASP, sharing=sharing)
     _, _, state, _, _ = world(SPREAD, hyper)
     draw = lambda x, k: jax.random.normal(jax.random.key(k), x.shape)  # noqa: E731
@@ -83,7 +82,7 @@ def test_step_size_keeps_every_direction_and_takes_the_length_of_the_sum(sharing
     )
     if sharing == "hybrid":
         u = u._replace(backbone=grasp.zeros(u.backbone))
-    plain, control = (grasp.realigned(replace(hyper, control=c), gradient, u, 0.7) for c in ("none", "step_size"))
+    plain, control = (grasp.realign(replace(hyper, control=c), gradient, u, 0.7) for c in ("none", "step_size"))
     own = sharing != "shared"
     for group in grasp.groups(hyper):
         parts = [{name: getattr(tree, name) for name in group} for tree in (gradient, plain, control)]
@@ -106,12 +105,12 @@ def test_update_size_makes_adam_s_steps_as_long_as_those_along_the_sum():
     u = jax.tree.map(lambda x: jnp.ones_like(x[0]), start.head)
     u = Actor(grasp.zeros(start.backbone), u)
     adam = optax.adam(1e-3)
-    far = grasp.as_far(hyper, adam)
+    far = controls.as_long_updates(adam, partial(grasp.stretched, hyper))
     memory, along_g, along_sum = far.init(start), adam.init(start), adam.init(start)
     for step in range(20):
         gradient = jax.tree.map(lambda x, k=step: jax.random.normal(jax.random.key(k), x.shape), start)
-        both = grasp.realigned(hyper, gradient, u, 1.0)
-        moved = grasp.realigned(GRASP, gradient, u, 1.0)
+        both = grasp.realign(hyper, gradient, u, 1.0)
+        moved = grasp.realign(GRASP, gradient, u, 1.0)
         updates, memory = far.update(both, memory)
         plain, along_g = adam.update(gradient, along_g)
         other, along_sum = adam.update(moved, along_sum)
@@ -146,8 +145,8 @@ def test_unit_features_are_the_heads_gradients_over_normalised_memories():
     hyper = replace(GRASP, gram="representation")
     _, _, state, _, trajectory = world(SPREAD, hyper)
     tiles = tiles_of(hyper, state, trajectory)
-    share = ppo.agent_share(hyper, tiles.steps.alive)
-    found = np.asarray(ppo.unit_feature_gradients(hyper, state.actor, tiles, share))
+    weight = ppo.step_weights(hyper, tiles.steps.alive)
+    found = np.asarray(ablations.unit_feature_gradients(hyper, state.actor, tiles))
     expected = np.zeros_like(found)
     for k in range(tiles.steps.first.shape[0]):
         tile = jax.tree.map(lambda x, k=k: x[k], tiles)
@@ -157,12 +156,12 @@ def test_unit_features_are_the_heads_gradients_over_normalised_memories():
         p = np.asarray(jax.nn.softmax(jnp.where(steps.avail, logits, losses.ILLEGAL)))
         hot = np.eye(p.shape[-1])[np.asarray(steps.action)]
         # at θ_old every ratio is 1, and d log p(a) / d logits = 1[a] − p
-        d_logits = np.asarray(steps.alive * share[None, None] * steps.advantage)[..., None] * (hot - p)
+        d_logits = np.asarray(steps.alive * weight[None, None] * steps.advantage)[..., None] * (hot - p)
         features = np.maximum(np.asarray(memory), 0)
         features = features / np.maximum(np.linalg.norm(features, axis=-1, keepdims=True), 1e-30)
         expected += np.einsum("lcnh,lcna->nha", features, d_logits)
     np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-6)
-    heads = np.asarray(ppo.agent_gradients(hyper, state.actor, ("head",), tiles, share)["head"]["weight"])
+    heads = np.asarray(grasp.surrogate_gradients(hyper, state.actor, ("head",), tiles)["head"]["weight"])
     assert np.abs(found - heads).max() > 1e-4
 
 
@@ -170,14 +169,14 @@ def test_input_gradients_are_finite_differences_of_the_surrogate():
     hyper = replace(GRASP, sharing="shared", gram="inputs")
     _, _, state, _, trajectory = world(SPREAD, hyper)
     tiles = tiles_of(hyper, state, trajectory)
-    share = ppo.agent_share(hyper, tiles.steps.alive)
-    found = ppo.input_gradients(hyper, state.actor, tiles, share)
+    weight = ppo.step_weights(hyper, tiles.steps.alive)
+    found = ablations.input_gradients(hyper, state.actor, tiles)
     tile = jax.tree.map(lambda x: x[0], tiles)
 
     def objective(obs):
         steps = tile.steps._replace(obs=obs)
         return ppo.surrogate_sum(
-            trust_region.preferences(hyper, state.actor, tile._replace(steps=steps)), steps, share, hyper.clip
+            ppo.logits_along(hyper, state.actor, tile._replace(steps=steps)), steps, weight, hyper.clip
         )[0]
 
     assert found.shape == (3, tiles.steps.first.shape[0], *tile.steps.first.shape, tile.steps.obs.shape[-1])
@@ -195,11 +194,11 @@ def test_another_likeness_weighs_agents_whose_own_gradients_are_added(gram, shar
     hyper = replace(GRASP, gram=gram, sharing=sharing)
     _, _, state, _, trajectory = world(SPREAD, hyper)
     tiles = tiles_of(hyper, state, trajectory)
-    share = ppo.agent_share(hyper, tiles.steps.alive)
-    parts = tuple(part for group in grasp.groups(hyper) for part in group)
-    grads = ppo.agent_gradients(hyper, state.actor, parts, tiles, share)
-    alike = mappo.likeness(hyper, state.actor, tiles, share)
-    found = mappo.perceive(hyper, state.actor, None, tiles, tiles, jax.random.key(0))
+    parts = grasp.parts_in_scope(hyper)
+    grads = grasp.surrogate_gradients(hyper, state.actor, parts, tiles)
+    likeness = {"representation": ablations.unit_feature_gradients, "inputs": ablations.input_gradients}[gram]
+    alike = likeness(hyper, state.actor, tiles)
+    found = ablations.perceive(hyper, state.actor, tiles, jax.random.key(0))
     weights = consensus(alike)[1].weights
     np.testing.assert_allclose(found.diagnostics["weights"], weights, atol=1e-6)
     expected = combine(grads, weights)
@@ -222,8 +221,8 @@ def described_as_they_are(found, grads):
 def test_the_metrics_of_a_crossfitted_consensus_are_of_the_u_that_is_added():
     hyper = replace(GRASP, gram="crossfit", folds=3)
     _, _, state, _, trajectory = world(SPREAD, hyper)
-    batch = mappo.prepare(hyper, state, trajectory)
-    folds = ppo.fold_gradients(hyper, state.actor, ("head",), batches.folded(batch, 10 // hyper.chunk, 3))
+    batch = ppo.prepare(hyper, state, trajectory)
+    folds = grasp.agent_gradients(hyper, state.actor, batches.folded(batch, 10 // hyper.chunk, 3))
     # more of what the folds have in common, so that there is a signal to be found
     folds = jax.tree.map(lambda g: g + 2 * g.mean(0, keepdims=True), folds)
     found = grasp.solve(hyper, state.actor, folds, jax.random.key(0))
@@ -234,16 +233,16 @@ def test_the_metrics_of_a_crossfitted_consensus_are_of_the_u_that_is_added():
 def test_folds_part_the_environments_and_their_mean_is_the_gradient():
     hyper = replace(GRASP, gram="crossfit", folds=3)
     _, _, state, _, trajectory = world(SPREAD, hyper)
-    batch = mappo.prepare(hyper, state, trajectory)
+    batch = ppo.prepare(hyper, state, trajectory)
     marked = batch._replace(
         steps=batch.steps._replace(value=batches.cut(jnp.tile(jnp.arange(6.0), (10, 1)), hyper.chunk))
     )
     pieces = 10 // hyper.chunk
     envs = [set(np.unique(np.asarray(x)).tolist()) for x in batches.folded(marked, pieces, 3).steps.value]
     assert sorted(map(sorted, envs)) == [[0, 3], [1, 4], [2, 5]]
-    folds = ppo.fold_gradients(hyper, state.actor, ("head",), batches.folded(batch, pieces, 3))
+    folds = grasp.agent_gradients(hyper, state.actor, batches.folded(batch, pieces, 3))
     tiles = tiles_of(hyper, state, trajectory)
-    whole = ppo.agent_gradients(hyper, state.actor, ("head",), tiles, ppo.agent_share(hyper, tiles.steps.alive))
+    whole = grasp.surrogate_gradients(hyper, state.actor, ("head",), tiles)
     assert (
         distance(jax.tree.map(lambda g: g.mean(0), folds), whole) < 1e-6
     )  # everyone lives, so folds are equally large
@@ -283,27 +282,27 @@ def region():
     hyper = replace(GRASP, trust="trcco", kl=1e-3)
     _, _, state, _, trajectory = world(SPREAD, hyper)
     tiles = tiles_of(hyper, state, trajectory)
-    return hyper, state, tiles, ppo.agent_share(hyper, tiles.steps.alive)
+    return hyper, state, tiles, ppo.step_weights(hyper, tiles.steps.alive)
 
 
 def test_the_curvature_is_that_of_the_divergence(region):
     """v·Fv / 2 is the divergence of a small step along v."""
-    hyper, state, tiles, share = region
+    hyper, state, tiles, weight = region
     v = {"head": jax.tree.map(lambda x: jax.random.normal(jax.random.key(1), x.shape), state.actor.head)}
-    curve = trust_region.curvature(hyper, state.actor, {"head": state.actor.head}, tiles, share)
+    curve = trust_region.curvature(hyper, state.actor, {"head": state.actor.head}, tiles, weight)
     expected = 0.5 * float(optax.tree.vdot(v, curve(v)))
     size = 3e-2
     near = state.actor._replace(head=jax.tree.map(lambda p, d: p + size * d, state.actor.head, v["head"]))
-    assert float(trust_region.divergence(hyper, state.actor, near, tiles, share)) / size**2 == pytest.approx(
+    assert float(trust_region.divergence(hyper, state.actor, near, tiles, weight)) / size**2 == pytest.approx(
         expected, rel=0.05
     )
 
 
 def test_trcco_goes_to_the_edge_of_the_trust_region_uphill_and_no_direction_does_better(region):
-    hyper, state, tiles, share = region
-    found = mappo.perceive(hyper, state.actor, None, tiles, tiles, jax.random.key(0))
-    actor, stats = trust_region.constrained(hyper, state.actor, found.u, tiles, share)
-    kl = float(trust_region.divergence(hyper, state.actor, actor, tiles, share))
+    hyper, state, tiles, weight = region
+    found = ablations.perceive(hyper, state.actor, tiles, jax.random.key(0))
+    actor, stats = trust_region.constrained(hyper, state.actor, found.u, tiles)
+    kl = float(trust_region.divergence(hyper, state.actor, actor, tiles, weight))
     assert 0.5 * hyper.kl < kl <= hyper.kl
     assert float(stats["trust_kl"]) == pytest.approx(kl, rel=1e-4)
     assert distance(actor.backbone, state.actor.backbone) == 0
@@ -322,7 +321,7 @@ def test_trcco_goes_to_the_edge_of_the_trust_region_uphill_and_no_direction_does
         for _ in range(40):  # as far as the same divergence allows
             middle = (low + high) / 2
             near = state.actor._replace(head=optax.tree.add_scale(state.actor.head, middle, other))
-            inside = float(trust_region.divergence(hyper, state.actor, near, tiles, share)) <= kl
+            inside = float(trust_region.divergence(hyper, state.actor, near, tiles, weight)) <= kl
             low, high = (middle, high) if inside else (low, middle)
         assert gain(state.actor._replace(head=optax.tree.add_scale(state.actor.head, low, other))) < best * 1.01
 
@@ -334,20 +333,20 @@ def beside(step, seed):
 
 
 def test_trcco_stands_still_where_nothing_is_agreed_on_and_halves_a_step_that_is_too_long(region, monkeypatch):
-    hyper, state, tiles, share = region
+    hyper, state, tiles, _ = region
     nothing = Actor(*(grasp.zeros(grasp.one_agent(p, own)) for _, p, own in grasp.named(hyper, state.actor)))
-    still, stats = trust_region.constrained(hyper, state.actor, nothing, tiles, share)
+    still, stats = trust_region.constrained(hyper, state.actor, nothing, tiles)
     assert distance(still, state.actor) == 0
     assert float(stats["trust_kl"]) == 0
-    found = mappo.perceive(hyper, state.actor, None, tiles, tiles, jax.random.key(0))
-    first, _ = trust_region.constrained(hyper, state.actor, found.u, tiles, share)
+    found = ablations.perceive(hyper, state.actor, tiles, jax.random.key(0))
+    first, _ = trust_region.constrained(hyper, state.actor, found.u, tiles)
     newton = trust_region.newton
     monkeypatch.setattr(trust_region, "newton", lambda *args: (lambda d, s: (d, 4.1 * s))(*newton(*args)))
-    _, stats = trust_region.constrained(hyper, state.actor, found.u, tiles, share)
+    _, stats = trust_region.constrained(hyper, state.actor, found.u, tiles)
     assert float(stats["trust_halvings"]) >= 2
     assert float(stats["trust_kl"]) <= hyper.kl
     monkeypatch.setattr(trust_region, "newton", lambda *args: (lambda d, s: (d, jnp.inf * s))(*newton(*args)))
-    lost, stats = trust_region.constrained(hyper, state.actor, found.u, tiles, share)
+    lost, stats = trust_region.constrained(hyper, state.actor, found.u, tiles)
     assert distance(lost, state.actor) == 0, "a step that never obeys is not taken"
     assert distance(first, state.actor) > 0
 
@@ -355,14 +354,13 @@ def test_trcco_stands_still_where_nothing_is_agreed_on_and_halves_a_step_that_is
 def test_trcco_leaves_the_backbone_to_ppo_and_the_heads_to_the_region():
     hyper = replace(GRASP, trust="trcco", kl=1e-3)
     _, _, state, _, trajectory = world(SPREAD, hyper)
-    after, metrics = jax.jit(partial(mappo.learn, hyper, mappo.onpolicy.optimisers(hyper)))(
+    after, metrics = jax.jit(partial(trust_region.learn, hyper, ppo.optimisers(hyper)))(
         state, trajectory, jax.random.key(3)
     )
     consensus_key, _ = jax.random.split(jax.random.key(3))
     tiles = tiles_of(hyper, state, trajectory)
-    share = ppo.agent_share(hyper, tiles.steps.alive)
-    found = mappo.perceive(hyper, state.actor, None, tiles, tiles, consensus_key)
-    expected, _ = trust_region.constrained(hyper, state.actor, found.u, tiles, share)
+    found = ablations.perceive(hyper, state.actor, tiles, consensus_key)
+    expected, _ = trust_region.constrained(hyper, state.actor, found.u, tiles)
     assert distance(after.actor.head, expected.head) < 1e-5
     assert distance(after.actor.backbone, state.actor.backbone) > 1e-4
     assert 0 < float(metrics["trust_kl"]) <= hyper.kl
@@ -402,12 +400,10 @@ def test_happo_folds_its_consensus():
     state = algorithm.init(jax.random.key(0))
     arena = rollout.open_arena(env, algorithm, 4, jax.random.key(1))
     _, trajectory, _ = rollout.collect(env, algorithm, state, arena, jax.random.key(2), 10)
-    batch = happo.prepare(hyper, state, trajectory)
+    batch = ppo.prepare(hyper, state, trajectory, per_agent=True)
     found = happo.perceive(hyper, state.actor, batch, jax.random.key(3))
     assert found is not None
-    folds = ppo.fold_gradients(
-        hyper, state.actor, Actor._fields, batches.folded(batch, batch.steps.first.shape[1] // 4, 2)
-    )
+    folds = grasp.agent_gradients(hyper, state.actor, batches.folded(batch, batch.steps.first.shape[1] // 4, 2))
     expected = grasp.solve(hyper, state.actor, folds, jax.random.key(3))
     assert distance(found.u, expected.u) == 0
     assert float(found.diagnostics["noise_ratio"]) > 1

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grasp.algos import happo, mappo, onpolicy, qmix
+from grasp.algos import happo, mappo, ppo, qmix
 from grasp.algos.ma2e import algorithm as ma2e
 from grasp.config.hyperparameters import Happo, Ma2e, Mappo, Qmix
 from grasp.envs import base as envs
@@ -83,7 +83,7 @@ def test_states_that_are_all_the_team_s_teach_what_the_team_s_teaches(module, hy
 def test_happo_normalises_the_agents_own_advantages_over_all_of_them():
     env = envs.make("probe/mask_death")
     _, state, trajectory = collected(happo, Happo(**SIZES), with_agent_states(env, scaled(env.spec.num_agents)))
-    steps = happo.prepare(Happo(**SIZES), state, trajectory).steps
+    steps = ppo.prepare(Happo(**SIZES), state, trajectory, per_agent=True).steps
     alive = np.asarray(steps.alive)
     assert (~alive.astype(bool)).any()
     together = np.asarray(steps.advantage)[alive > 0]
@@ -98,14 +98,14 @@ def test_every_agent_s_advantage_comes_from_its_own_values(critic):
     hyper, env = Mappo(**SIZES, critic=critic), envs.make("probe/truncation")
     own = with_agent_states(env, scaled(env.spec.num_agents))
     _, state, trajectory = collected(mappo, hyper, own)
-    advantage, target = onpolicy.estimate(hyper, state, trajectory)
+    advantage, target = ppo.estimate(hyper, state, trajectory)
     for i in range(env.spec.num_agents):
         mine = trajectory._replace(
             record=trajectory.record._replace(value=trajectory.record.value[..., i]),
             memory=trajectory.memory._replace(critic=trajectory.memory.critic[..., i, :]),
             next_observation=trajectory.next_observation._replace(state=trajectory.next_observation.state[..., i, :]),
         )
-        alone = onpolicy.estimate(hyper, state, mine)
+        alone = ppo.estimate(hyper, state, mine)
         np.testing.assert_allclose(advantage[..., i], alone[0], atol=1e-6)
         np.testing.assert_allclose(target[..., i], alone[1], atol=1e-6)
     assert np.abs(advantage[..., 0] - advantage[..., -1]).max() > 1e-3
@@ -115,7 +115,7 @@ def test_a_recurrent_critic_sees_the_values_of_the_rollout():
     hyper, env = Mappo(**SIZES, critic="gru"), envs.make("probe/truncation")
     own = with_agent_states(env, scaled(env.spec.num_agents))
     _, state, trajectory = collected(mappo, hyper, own)
-    batch = mappo.prepare(hyper, state, trajectory)
+    batch = ppo.prepare(hyper, state, trajectory)
     assert batch.steps.first[1:].any(), "an episode must begin inside a chunk"
     values = critics.values(state.critic, "gru", batch.start.critic, batch.steps.state, batch.steps.first)
     np.testing.assert_allclose(values, batch.steps.value, atol=1e-5)

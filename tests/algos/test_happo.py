@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from grasp.algos import happo, losses, mappo, onpolicy, ppo
+from grasp.algos import grasp, happo, losses, mappo, ppo
 from grasp.algos import minibatches as batches
 from grasp.config.hyperparameters import Happo, Mappo
 from grasp.consensus import consensus
@@ -81,7 +81,7 @@ def test_H1_a_dead_agent_s_ratio_is_1():
 
 
 def test_H2_an_agent_that_does_not_move_leaves_the_compound_ratio_at_1():
-    still = onpolicy.Optimisers(optax.sgd(0.0), optax.sgd(0.0))
+    still = ppo.Optimisers(optax.sgd(0.0), optax.sgd(0.0))
     _, _, state, trajectory = world(SPREAD, SMALL)
     state = state._replace(
         actor_opt=jax.vmap(still.actor.init)(state.actor), critic_opt=still.critic.init(state.critic)
@@ -114,7 +114,7 @@ def test_H2_one_agent_is_ppo():
 def by_hand(hyper, state, trajectory, order, lr, key):
     """The algorithm as its paper writes it, with the factor outside the minimum, no tiles and no slices: an SGD step
     an agent and minibatch, and the joint ratio of those before it."""
-    batch = happo.prepare(hyper, state, trajectory)
+    batch = ppo.prepare(hyper, state, trajectory, per_agent=True)
     factor, actor = jnp.ones_like(trajectory.reward), state.actor
     for agent, agent_key in zip(order, jax.random.split(jax.random.split(key, 4)[1], len(order)), strict=True):
 
@@ -129,7 +129,7 @@ def by_hand(hyper, state, trajectory, order, lr, key):
             return (alive * (batches.cut(factor, hyper.chunk)[:, chunks] * gain + bonus)).sum() / alive.sum()
 
         moved = actor
-        for chunks in onpolicy.shuffled(hyper, batch.steps.first.shape[1], agent_key):
+        for chunks in ppo.shuffled(hyper, batch, agent_key):
             moved = jax.tree.map(lambda p, g: p + lr * g, moved, jax.grad(objective)(moved, chunks))
         change = log_prob_of_what_was_done(moved, trajectory) - log_prob_of_what_was_done(state.actor, trajectory)
         factor = factor * jnp.exp(jnp.where(trajectory.observation.alive, change, 0.0)[..., agent])
@@ -141,7 +141,7 @@ def by_hand(hyper, state, trajectory, order, lr, key):
 @pytest.mark.parametrize("env_name", [MASKED, SPREAD])
 def test_an_iteration_is_the_paper_s_sequence(env_name, minibatches):
     hyper, lr = replace(SMALL, epochs=1, minibatches=minibatches), 2.0
-    sgd = onpolicy.Optimisers(optax.sgd(lr), optax.sgd(0.0))
+    sgd = ppo.Optimisers(optax.sgd(lr), optax.sgd(0.0))
     _, _, state, trajectory = world(env_name, hyper)
     state = state._replace(actor_opt=jax.vmap(sgd.actor.init)(state.actor), critic_opt=sgd.critic.init(state.critic))
     key = jax.random.key(5)
@@ -188,17 +188,16 @@ def test_an_agent_that_never_lived_stays_as_it_is_and_so_does_its_optimiser():
 
 def test_grasp_happo_adds_the_consensus_of_the_gradients_before_the_first_turn():
     hyper = replace(SMALL, epochs=1, operator="min_norm")
-    sgd = onpolicy.Optimisers(optax.sgd(1e-3), optax.sgd(0.0))
+    sgd = ppo.Optimisers(optax.sgd(1e-3), optax.sgd(0.0))
     _, _, state, trajectory = world(SPREAD, hyper)
     state = state._replace(actor_opt=jax.vmap(sgd.actor.init)(state.actor), critic_opt=sgd.critic.init(state.critic))
     run = {
         weight: jax.jit(partial(happo.learn, replace(hyper, weight=weight), sgd))(state, trajectory, jax.random.key(0))
         for weight in (0.0, 1.0)
     }
-    batch = happo.prepare(hyper, state, trajectory)
+    batch = ppo.prepare(hyper, state, trajectory, per_agent=True)
     whole = batches.tiled(batch, jnp.arange(batch.steps.first.shape[1]))
-    share = ppo.agent_share(hyper, whole.steps.alive)
-    u, _ = consensus(ppo.agent_gradients(hyper, state.actor, ("backbone", "head"), whole, share))
+    u, _ = consensus(grasp.surrogate_gradients(hyper, state.actor, ("backbone", "head"), whole))
     first = int(jax.random.permutation(jax.random.split(jax.random.key(0), 4)[0], 3)[0])
     for part in (
         "backbone",
@@ -213,6 +212,6 @@ def test_grasp_happo_adds_the_consensus_of_the_gradients_before_the_first_turn()
 def test_grasp_happo_with_weight_0_is_happo():
     _, plain, state, trajectory = world(SPREAD, SMALL)
     env = envs.make(SPREAD)
-    grasp = happo.make(replace(SMALL, operator="min_norm", weight=0.0), env.spec)
+    aligned = happo.make(replace(SMALL, operator="min_norm", weight=0.0), env.spec)
     key = jax.random.key(3)
-    assert distance(plain.update(state, trajectory, key)[0], grasp.update(state, trajectory, key)[0]) < 1e-6
+    assert distance(plain.update(state, trajectory, key)[0], aligned.update(state, trajectory, key)[0]) < 1e-6

@@ -1,66 +1,21 @@
 """MAPPO and GRASP-MAPPO on real rollouts of small environments: M4, M5, parity, permutation, one agent."""
 
 from dataclasses import replace
-from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from mappo_cases import MASKED, SMALL, distance, iterate, tiles_of, world
 
+from grasp.algos import ablations, losses, mappo, ppo, value_norm
 from grasp.algos import grasp as realign
-from grasp.algos import losses, mappo, onpolicy, ppo, value_norm
 from grasp.algos import minibatches as batches
-from grasp.algos.optimiser import ascend
-from grasp.config.hyperparameters import Mappo
+from grasp.algos.optimiser import ascend, clipped_adam
 from grasp.consensus import consensus
-from grasp.envs import base as envs
 from grasp.nn import actor as actors
 from grasp.nn import layers
-from grasp.training import rollout
-
-SMALL = Mappo(num_envs=6, rollout=10, chunk=5, epochs=3, hidden=8, lr=3e-3)
-MASKED = "probe/mask_death"
-
-
-@cache
-def world(env_name, hyper, seed=0):
-    """An environment, the algorithm, a fresh state and a trajectory it collected."""
-    env = envs.make(env_name)
-    algorithm = mappo.make(hyper, env.spec)
-    init_key, arena_key, collect_key = jax.random.split(jax.random.key(seed), 3)
-    state = algorithm.init(init_key)
-    arena = rollout.open_arena(env, algorithm, hyper.num_envs, arena_key)
-    arena, trajectory, _ = jax.jit(partial(rollout.collect, env, algorithm, num_steps=hyper.rollout))(
-        state, arena, collect_key
-    )
-    return env, algorithm, state, arena, trajectory
-
-
-def iterate(env_name, hyper, iterations=3, seed=0):
-    """The state after a few whole iterations, and the last metrics."""
-    env, algorithm, state, arena, _ = world(env_name, hyper, seed)
-
-    @jax.jit
-    def advance(state, arena, key):
-        arena, trajectory, _ = rollout.collect(env, algorithm, state, arena, key, hyper.rollout)
-        state, metrics = algorithm.update(state, trajectory, jax.random.fold_in(key, 1))
-        return state, arena, metrics
-
-    metrics = {}
-    for i in range(iterations):
-        state, arena, metrics = advance(state, arena, jax.random.key(100 + i))
-    return state, metrics
-
-
-def distance(a, b):
-    return max(float(jnp.abs(x - y).max()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
-
-
-def tiles_of(hyper, state, trajectory):
-    batch = mappo.prepare(hyper, state, trajectory)
-    return batches.tiled(batch, jnp.arange(batch.steps.first.shape[1]))
 
 
 @pytest.mark.parametrize("sharing", ["shared", "hybrid", "separate"])
@@ -68,8 +23,8 @@ def tiles_of(hyper, state, trajectory):
 def test_M4_the_update_sees_the_log_probabilities_of_the_rollout(env_name, sharing):
     hyper = replace(SMALL, sharing=sharing)
     _, _, state, _, trajectory = world(env_name, hyper)
-    steps = mappo.prepare(hyper, state, trajectory).steps
-    start = mappo.prepare(hyper, state, trajectory).start
+    steps = ppo.prepare(hyper, state, trajectory).steps
+    start = ppo.prepare(hyper, state, trajectory).start
     memory = actors.features(state.actor.backbone, sharing, start.actor, steps.obs, steps.first)
     log_probs = losses.log_probabilities(actors.logits(state.actor.head, sharing, memory), steps.avail)
     np.testing.assert_allclose(losses.chosen(log_probs, steps.action), steps.log_prob, atol=1e-5)
@@ -80,7 +35,7 @@ def test_M4_the_recurrent_critic_sees_the_values_of_the_rollout():
 
     hyper = replace(SMALL, critic="gru")
     _, _, state, _, trajectory = world("probe/truncation", hyper)
-    batch = mappo.prepare(hyper, state, trajectory)
+    batch = ppo.prepare(hyper, state, trajectory)
     values = critics.values(state.critic, "gru", batch.start.critic, batch.steps.state, batch.steps.first)
     np.testing.assert_allclose(values, batch.steps.value, atol=1e-5)
     # inside an episode the next value is the value of the next step; this is what a truncated step bootstraps with
@@ -120,7 +75,7 @@ def test_grasp_with_weight_0_is_mappo(sharing):
 def test_grasp_with_weight_1_is_not_mappo(scope):
     plain, _ = iterate("mpe/simple_spread", SMALL)
     grasp, _ = iterate("mpe/simple_spread", replace(SMALL, operator="min_norm", scope=scope))
-    moved = {name: distance(getattr(plain.actor, name), getattr(grasp.nn.actor, name)) for name in ("backbone", "head")}
+    moved = {name: distance(getattr(plain.actor, name), getattr(grasp.actor, name)) for name in ("backbone", "head")}
     assert max(moved.values()) > 1e-4
 
 
@@ -133,7 +88,7 @@ def test_tiles_do_not_change_the_result(monkeypatch):
 
 def reference_gradients(hyper, state, trajectory, clip=1e9):
     """g_i by plain autodiff of the policy gradient A · log π, agent by agent, over whole sequences of chunks."""
-    batch = mappo.prepare(hyper, state, trajectory)
+    batch = ppo.prepare(hyper, state, trajectory)
     steps = batch.steps
 
     def objective(head, agent):
@@ -150,27 +105,21 @@ def reference_gradients(hyper, state, trajectory, clip=1e9):
 
 
 @pytest.mark.parametrize("env_name", [MASKED, "mpe/simple_spread"])
-def test_G21_at_theta_old_the_surrogate_s_head_gradient_is_g_i(env_name):
+def test_at_theta_old_the_surrogates_head_gradient_is_the_policy_gradient(env_name):
     hyper = replace(SMALL, operator="min_norm")
     _, _, state, _, trajectory = world(env_name, hyper)
     tiles = tiles_of(hyper, state, trajectory)
-    share = ppo.agent_share(hyper, tiles.steps.alive)
-    free = batches.accumulate(lambda tile: ppo.policy_gradient(hyper, state.actor, tile, share), tiles).surrogate_head
-    expected = reference_gradients(hyper, state, trajectory)
-    assert distance(free, expected) < 1e-6
-    slow = ppo.agent_gradients(hyper, state.actor, ("head",), tiles, share)["head"]
-    assert distance(slow, expected) < 1e-6
+    found = realign.surrogate_gradients(hyper, state.actor, ("head",), tiles)["head"]
+    assert distance(found, reference_gradients(hyper, state, trajectory)) < 1e-6
 
 
 @pytest.mark.parametrize("sharing", ["shared", "hybrid"])
-def test_G20_per_agent_gradients_average_to_the_shared_gradient(sharing):
+def test_per_agent_gradients_average_to_the_shared_gradient(sharing):
     hyper = replace(SMALL, sharing=sharing, entropy=0.0)
     _, _, state, _, trajectory = world(MASKED, hyper)
     tiles = tiles_of(hyper, state, trajectory)
-    share = ppo.agent_share(hyper, tiles.steps.alive)
-    total = batches.accumulate(lambda tile: ppo.policy_gradient(hyper, state.actor, tile, share), tiles).actor
-    mean = ppo.shared_mean(hyper, total, share.shape[0]).backbone
-    each = ppo.agent_gradients(hyper, state.actor, ("backbone",), tiles, share)["backbone"]
+    mean = ppo.policy_gradient(hyper, state.actor, tiles)[0].backbone
+    each = realign.surrogate_gradients(hyper, state.actor, ("backbone",), tiles)["backbone"]
     assert distance(mean, jax.tree.map(lambda g: g.mean(0), each)) < 1e-6
     assert distance(mean, jax.tree.map(lambda g: g[0], each)) > 1e-5
 
@@ -179,10 +128,8 @@ def test_the_common_denominator_is_the_pooled_mean():
     hyper = replace(SMALL, sharing="shared", denominator="common", entropy=0.0)
     _, _, state, _, trajectory = world(MASKED, hyper)
     tiles = tiles_of(hyper, state, trajectory)
-    share = ppo.agent_share(hyper, tiles.steps.alive)
-    total = batches.accumulate(lambda tile: ppo.policy_gradient(hyper, state.actor, tile, share), tiles).actor
-    found = ppo.shared_mean(hyper, total, share.shape[0])
-    batch = mappo.prepare(hyper, state, trajectory)
+    found, _ = ppo.policy_gradient(hyper, state.actor, tiles)
+    batch = ppo.prepare(hyper, state, trajectory)
     steps = batch.steps
 
     def pooled(actor):
@@ -197,7 +144,7 @@ def test_the_common_denominator_is_the_pooled_mean():
 def one_step(hyper, env_name="mpe/simple_spread"):
     """The state before and after one update of a single epoch with plain SGD, and what the consensus should be."""
     _, _, state, _, trajectory = world(env_name, hyper)
-    sgd = onpolicy.Optimisers(optax.sgd(1.0), optax.sgd(1.0))
+    sgd = ppo.Optimisers(optax.sgd(1.0), optax.sgd(1.0))
     state = state._replace(actor_opt=sgd.actor.init(state.actor), critic_opt=sgd.critic.init(state.critic))
     after, metrics = mappo.learn(hyper, sgd, state, trajectory, jax.random.key(0))
     return state, after, metrics, trajectory
@@ -225,8 +172,7 @@ def test_without_heads_of_their_own_the_consensus_covers_the_whole_actor(sharing
     before, after, _, trajectory = one_step(hyper)
     _, plain, _, _ = one_step(replace(hyper, weight=0.0))
     tiles = tiles_of(hyper, before, trajectory)
-    share = ppo.agent_share(hyper, tiles.steps.alive)
-    u, _ = consensus(ppo.agent_gradients(hyper, before.actor, ("backbone", "head"), tiles, share))
+    u, _ = consensus(realign.surrogate_gradients(hyper, before.actor, ("backbone", "head"), tiles))
     extra = jax.tree.map(lambda a, b: a - b, after.actor, plain.actor)
     spread = jax.tree.map(lambda e, d: e - (d[None] if sharing == "separate" else d), extra._asdict(), u)
     assert max(float(jnp.abs(x).max()) for x in jax.tree.leaves(spread)) < 1e-6
@@ -248,10 +194,10 @@ def test_a_held_consensus_is_added_at_every_step_or_at_the_first_only(refresh, a
     """With steps so small that nothing else changes, the head gains exactly β u* for every step that adds it."""
     hyper = replace(SMALL, operator="min_norm", epochs=3, refresh=refresh)
     _, _, state, _, trajectory = world("mpe/simple_spread", hyper)
-    tiny = onpolicy.Optimisers(optax.sgd(1e-4), optax.sgd(1e-4))
+    tiny = ppo.Optimisers(optax.sgd(1e-4), optax.sgd(1e-4))
     state = state._replace(actor_opt=tiny.actor.init(state.actor), critic_opt=tiny.critic.init(state.critic))
     after, plain = (
-        mappo.learn(replace(hyper, weight=weight), tiny, state, trajectory, jax.random.key(0))[0].actor.head
+        mappo.variant(hyper)(replace(hyper, weight=weight), tiny, state, trajectory, jax.random.key(0))[0].actor.head
         for weight in (1.0, 0.0)
     )
     u, _ = consensus(reference_gradients(hyper, state, trajectory))
@@ -263,14 +209,14 @@ def test_a_held_consensus_is_added_at_every_step_or_at_the_first_only(refresh, a
 @pytest.mark.parametrize(
     ("refresh", "minibatches", "due"),
     [
-        ("iteration", 2, [0]), ("first", 2, [0]), ("epoch", 2, [0, 2, 4]), ("minibatch", 2, [0, 1, 2, 3, 4, 5]),
-        ("epoch", 1, [0, 1, 2]),
+        ("iteration", 2, []), ("first", 2, []), ("epoch", 2, [2, 4]), ("minibatch", 2, [1, 2, 3, 4, 5]),
+        ("epoch", 1, [1, 2]),
     ],
 )  # fmt: skip
 def test_the_consensus_is_computed_anew_when_refresh_says(refresh, minibatches, due):
     hyper = replace(SMALL, refresh=refresh, minibatches=minibatches, epochs=3)
     steps = range(hyper.epochs * minibatches)
-    assert [i for i in steps if realign.is_due(hyper, jnp.array(i))] == due
+    assert [i for i in steps if ablations.is_due(hyper, jnp.array(i))] == due
 
 
 @pytest.mark.parametrize("refresh", ["epoch", "minibatch"])
@@ -408,7 +354,7 @@ def test_a_gradient_that_is_not_finite_changes_no_parameter_and_is_counted():
 
 
 def test_the_gradient_is_clipped_by_its_norm_not_by_its_entries():
-    optimiser = onpolicy.clipped_adam(replace(SMALL, max_grad_norm=1.0, adam_eps=1.0), lr=1.0)
+    optimiser = clipped_adam(lr=1.0, eps=1.0, max_grad_norm=1.0)
     params = {"a": jnp.zeros(2)}
     after, _, _ = ascend(optimiser, params, optimiser.init(params), {"a": jnp.array([3.0, 4.0])})
     np.testing.assert_allclose(after["a"], [0.6 / 1.6, 0.8 / 1.8], rtol=1e-5)
@@ -416,8 +362,8 @@ def test_the_gradient_is_clipped_by_its_norm_not_by_its_entries():
 
 def test_with_decay_the_step_falls_to_zero_in_a_line_over_that_many_environment_steps():
     """4 iterations of 60 environment steps, 3 optimiser steps each; Adam's first move is the step size itself."""
-    hyper = replace(SMALL, decay=4 * SMALL.num_envs * SMALL.rollout, adam_eps=1e-12)
-    optimiser = onpolicy.clipped_adam(hyper, lr=0.5)
+    hyper = replace(SMALL, decay=4 * SMALL.num_envs * SMALL.rollout, adam_eps=1e-12, lr=0.5)
+    optimiser = ppo.optimisers(hyper).actor
     params, moves = {"a": jnp.zeros(())}, []
     state = optimiser.init(params)
     for _ in range(4 * hyper.epochs + 1):

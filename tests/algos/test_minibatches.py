@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from grasp.algos import minibatches as batches
-from grasp.algos.onpolicy import Memory, Record
+from grasp.algos.ppo import Memory, Record
 from grasp.types import Observation, Trajectory
 
 T, B, N, LENGTH = 20, 3, 2, 5

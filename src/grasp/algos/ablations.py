@@ -1,54 +1,122 @@
-"""What tells the consensus from what comes with it (ALGORITHMS E3, E4): other directions of the same length in its
-place, and its length without its direction."""
+"""Variants of GRASP-MAPPO for studies: u* computed anew within an iteration, or weighed by another Gram matrix; and an
+actor that stops at a divergence.
+
+`learn` is `mappo.learn` with these options: `--refresh epoch | minibatch | first`, `--gram representation | inputs`,
+`--trust kl_stop`.
+"""
+
+from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
-import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
-from grasp import consensus as consensus_library
-from grasp.nn import sharding
-from grasp.types import Key, PyTree
+from grasp.algos import grasp, ppo
+from grasp.algos import minibatches as batches
+from grasp.algos.grasp import Consensus
+from grasp.algos.minibatches import Batch
+from grasp.algos.ppo import Optimisers, State
+from grasp.config.hyperparameters import Mappo
+from grasp.nn import actor as actors
+from grasp.nn.actor import Actor
+from grasp.nn.sharding import Partial
+from grasp.types import Key, Metrics, Trajectory
 
-
-def in_place_of(u: PyTree, control: str, gradients: PyTree, weights: Float[Array, " N"], key: Key) -> PyTree:
-    """What is added to every agent's gradient instead of u.
-
-    `placebo` is a random direction. `permuted` gives every agent's gradient the weight of another: renaming agents
-    alone would change nothing, since u does not depend on their order.
-    """
-    if control == "placebo":
-        leaves, shape = jax.tree.flatten(u)
-        keys = jax.random.split(key, len(leaves))
-        other = [jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
-        return as_long_as(u, jax.tree.unflatten(shape, other))
-    if control == "permuted":
-        shift = jax.random.randint(key, (), 1, max(len(weights), 2))
-        return as_long_as(u, mixed(gradients, jnp.roll(weights, shift)))
-    return u
+Carry = tuple[State, Consensus | None, Bool[Array, ""]]
+"""From step to step of an iteration; the last says whether the actor has stopped."""
 
 
-def mixed(gradients: PyTree, weights: Float[Array, " N"]) -> PyTree:
-    """Σ w_i g_i. Over many devices each mixes what it adds, so that they exchange one gradient and not N."""
-    if sharding.number() == 1:
-        return consensus_library.combine(gradients, weights)
-    parts = jax.vmap(consensus_library.combine, in_axes=(0, None))(gradients, weights)
-    return jax.tree.map(lambda x: x.sum(0), parts)
+def variant(hyper: Mappo) -> Callable | None:
+    """`learn`, where an option asks for it."""
+    is_variant = hyper.refresh != "iteration" or hyper.trust == "kl_stop" or hyper.gram in ("representation", "inputs")
+    return learn if is_variant else None
 
 
-def as_long_as(u: PyTree, other: PyTree) -> PyTree:
-    """The other's direction with the length of u."""
-    length = optax.tree.norm(other)
-    return optax.tree.scale(jnp.where(length > 0, optax.tree.norm(u) / jnp.where(length > 0, length, 1.0), 0.0), other)
+def learn(
+    hyper: Mappo, optimisers: Optimisers, state: State, trajectory: Trajectory, key: Key
+) -> tuple[State, Metrics]:
+    """One iteration on one trajectory."""
+    consensus_key, shuffle_key = jax.random.split(key)
+    batch = ppo.prepare(hyper, state, trajectory)
+    whole = batches.whole(batch)
+    basis = grasp.basis(hyper, batch, whole)
+
+    def find(actor: Actor, tiles: Batch, index: Int[Array, ""]) -> Consensus:
+        data = tiles if hyper.refresh == "minibatch" else basis
+        return perceive(hyper, actor, data, jax.random.fold_in(consensus_key, index))
+
+    def minibatch(carry: Carry, scheduled: tuple[Array, Array]) -> tuple[Carry, Metrics]:
+        state, consensus, stopped = carry
+        index, chunks = scheduled
+        tiles = whole if hyper.minibatches == 1 else batches.tiled(batch, chunks)
+        state, critic_stats = ppo.critic_step(hyper, optimisers.critic, state, tiles)
+        gradient, policy_stats = ppo.policy_gradient(hyper, state.actor, tiles)
+        if consensus is not None:
+            if hyper.refresh in ("epoch", "minibatch"):
+                fresh = partial(find, state.actor, tiles, index)
+                consensus = jax.lax.cond(is_due(hyper, index), fresh, lambda: consensus)
+            beta = jnp.where(index > 0, 0.0, hyper.weight) if hyper.refresh == "first" else hyper.weight
+            gradient = grasp.realign(hyper, gradient, consensus.u, beta)
+        moved, actor_stats = ppo.actor_step(optimisers.actor, state, gradient)
+        if hyper.trust == "kl_stop":
+            stopped |= policy_stats["approx_kl"] > hyper.kl
+            moved = jax.tree.map(partial(jnp.where, stopped), state, moved)
+            actor_stats |= {"halted": stopped.astype(jnp.float32)}
+        return (moved, consensus, stopped), policy_stats | critic_stats | actor_stats
+
+    schedule = ppo.shuffled(hyper, batch, shuffle_key)
+    consensus = None
+    if hyper.operator != "none":
+        first = whole if hyper.minibatches == 1 else batches.tiled(batch, schedule[0])
+        consensus = find(state.actor, first, jnp.asarray(0))
+    start = state, consensus, jnp.array(False)
+    (state, consensus, _), stats = jax.lax.scan(minibatch, start, (jnp.arange(len(schedule)), schedule))
+    return state, ppo.summary(stats) | ({} if consensus is None else consensus.diagnostics)
 
 
-def stretch(gradients: PyTree, like: PyTree) -> PyTree:
-    """Every agent's gradient [N, ...] in its own direction, with the length of the other's."""
-    own, other = (jax.vmap(optax.tree.norm)(tree) for tree in (gradients, like))
-    factor = jnp.where(own > 0, other / jnp.where(own > 0, own, 1.0), 1.0)
-    return jax.tree.map(lambda g: agentwise(factor, g) * g, gradients)
+def is_due(hyper: Mappo, index: Int[Array, ""]) -> Bool[Array, ""]:
+    """Whether this step of an iteration computes the consensus anew. The first step's is computed before the loop."""
+    period = {"minibatch": 1, "epoch": hyper.minibatches}.get(hyper.refresh, hyper.epochs * hyper.minibatches)
+    return (index > 0) & (index % period == 0)
 
 
-def agentwise(values: Float[Array, " N"], like: Float[Array, "N ..."]) -> Float[Array, "N ..."]:
-    """One number an agent, shaped to multiply an array with the agent axis first."""
-    return values.reshape(-1, *[1] * (like.ndim - 1))
+def perceive(hyper: Mappo, actor: Actor, basis: Batch, key: Key) -> Consensus:
+    """The consensus on this data, with the Gram matrix that `gram` names."""
+    gradients = grasp.agent_gradients(hyper, actor, basis)
+    likeness = {"representation": unit_feature_gradients, "inputs": input_gradients}.get(hyper.gram)
+    return grasp.solve(hyper, actor, gradients, key, None if likeness is None else likeness(hyper, actor, basis))
+
+
+def unit_feature_gradients(hyper: Mappo, actor: Actor, tiles: Batch) -> Float[Array, "N H a"]:
+    """The heads' gradients if every step's features had length 1: products of two agents' are then sums over pairs of
+    steps of (cosine of features) × (product of logit gradients), each bounded."""
+    weight = ppo.step_weights(hyper, tiles.steps.alive)
+
+    def one(tile: Batch) -> Partial:
+        steps = tile.steps
+        memory = actors.features(actor.backbone, hyper.sharing, tile.start.actor, steps.obs, steps.first)
+        slope = jax.grad(ppo.surrogate_sum, has_aux=True)
+        d_logits, _ = slope(actors.logits(actor.head, hyper.sharing, memory), steps, weight, hyper.clip)
+        features = jax.nn.relu(memory)
+        length = jnp.linalg.norm(features, axis=-1, keepdims=True)
+        return Partial(jnp.einsum("lcnh,lcna->nha", features / jnp.where(length > 0, length, 1.0), d_logits))
+
+    return batches.accumulate(one, tiles).sum
+
+
+def input_gradients(
+    hyper: Mappo, actor: Actor, tiles: Batch, weight: Float[Array, " N"] | None = None
+) -> Float[Array, "N K L C o"]:
+    """Every agent's gradient of the surrogate with respect to its observations (the paper's Listing 1). It does not lie
+    in the space of the parameters: it can weigh the agents, but not move them."""
+    weight = ppo.step_weights(hyper, tiles.steps.alive) if weight is None else weight
+
+    def one(tile: Batch) -> Float[Array, "L C N o"]:
+        def objective(obs: Float[Array, "L C N o"]) -> Float[Array, ""]:
+            seen = tile._replace(steps=tile.steps._replace(obs=obs))
+            return ppo.surrogate_sum(ppo.logits_along(hyper, actor, seen), tile.steps, weight, hyper.clip)[0]
+
+        return jax.grad(objective)(tile.steps.obs)
+
+    return jnp.moveaxis(jax.lax.map(one, tiles), -2, 0)

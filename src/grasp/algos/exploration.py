@@ -1,4 +1,4 @@
-"""How agents with values of their actions choose one: the best, or sometimes any; and what they think of each."""
+"""ε-greedy action selection from action values, and what the overlay of `grasp play` shows of them."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from grasp.types import Key, Observation, PyTree
 def choose(
     q: Float[Array, "*S N a"], avail: Bool[Array, "*S N a"], epsilon: Float[Array, ""] | None, key: Key
 ) -> Int[Array, "*S N"]:
-    """The best legal action, or any of them with probability ε."""
+    """The best legal action; with probability ε a uniformly random legal one. None for ε: greedy."""
     action = best(q, avail)
     if epsilon is None:
         return action
@@ -23,8 +23,8 @@ def choose(
     return jnp.where(explores, anything, action)
 
 
-def share(hyper: Qmix, env_steps: Int[Array, ""]) -> Float[Array, ""]:
-    """ε: from 1 to its end in a line over `anneal` environment steps."""
+def epsilon(hyper: Qmix, env_steps: Int[Array, ""]) -> Float[Array, ""]:
+    """ε, annealed linearly from 1 to `epsilon` over `anneal` environment steps."""
     return jnp.maximum(hyper.epsilon, 1.0 - (1.0 - hyper.epsilon) * env_steps / hyper.anneal)
 
 
@@ -35,14 +35,14 @@ def best(q: Float[Array, "*S a"], avail: Bool[Array, "*S a"]) -> Int[Array, "*S"
 def judged(
     hyper: Qmix, mixer: PyTree, q: Float[Array, "B N a"], observation: Observation
 ) -> tuple[Float[Array, "B N a"], Float[Array, " B"]]:
-    """How much each agent is for each action, and the team's value of the best ones, in units of the return."""
+    """Each agent's preference for each action, and the team's value of the best actions, in units of the return."""
     team = mixers.mix(mixer, losses.chosen(q, best(q, observation.avail)), observation.state)
     return preference(q, observation.avail), team / hyper.reward_scale
 
 
 def preference(q: Float[Array, "*S a"], avail: Bool[Array, "*S a"]) -> Float[Array, "*S a"]:
-    """Values from 0, the worst legal action's, to 1, the best one's; 1 where all are equal."""
+    """Action values rescaled from 0, the worst legal action, to 1, the best; 1 where all are equal."""
     low = jnp.where(avail, q, jnp.inf).min(-1, keepdims=True)
     high = jnp.where(avail, q, -jnp.inf).max(-1, keepdims=True)
-    share = jnp.where(high > low, (q - low) / jnp.where(high > low, high - low, 1.0), 1.0)
-    return jnp.where(avail, share, 0.0)
+    scaled = jnp.where(high > low, (q - low) / jnp.where(high > low, high - low, 1.0), 1.0)
+    return jnp.where(avail, scaled, 0.0)

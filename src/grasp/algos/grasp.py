@@ -1,39 +1,42 @@
-"""The slot in which GRASP differs from its baseline: per-agent gradients in, a consensus out.
+"""Where GRASP differs from its baseline: per-agent gradients in, a consensus out, and the rule that adds it.
 
-What the consensus covers, in one Gram matrix for each group of parts:
+The consensus covers the actor's parts in groups, one Gram matrix for each group:
 
 - a hybrid actor: the heads, the backbone, or both (two groups: the backbone's norms would drown the heads');
-- a shared or separate actor has no parts of two kinds, so the one group is the whole actor.
+- a shared or separate actor has no parts of two kinds, so its one group is the whole actor.
 """
 
-from typing import Any, NamedTuple, cast
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from grasp import consensus as consensus_library
-from grasp.algos import ablations
+from grasp.algos import controls, ppo
+from grasp.algos import minibatches as batches
+from grasp.algos.minibatches import Batch
 from grasp.config.hyperparameters import Mappo, Qmix
 from grasp.nn import actor as actors
 from grasp.nn import sharding
 from grasp.nn.actor import Actor
+from grasp.nn.sharding import Partial
 from grasp.types import GraspError, Key, Metrics, PyTree
 
 
 class Consensus(NamedTuple):
-    """The direction every agent adds, in one agent's shape, zero outside its scope; and what it was made of."""
+    """The direction that every agent adds, in one agent's shape and zero outside its scope; and its diagnostics."""
 
     u: Actor
     diagnostics: Metrics
     signal: dict[str, Float[Array, ""]]
-    """Of each part in scope: the share that u has kept of the direction it was found along (`gram = crossfit`), else 1.
-    """
+    """For each part in scope the factor that u carries: its fraction of signal with `gram = crossfit`, else 1."""
 
 
 def check_operator(name: str, num_agents: int) -> None:
-    """Refuse an operator that does not exist or does not weigh agents, before anything is compiled or written."""
+    """Refuse an operator that does not exist or does not return weights, before anything is compiled or written."""
     try:
         weigh = consensus_library.weighting(name)
     except ValueError as mistake:
@@ -44,7 +47,7 @@ def check_operator(name: str, num_agents: int) -> None:
     except Exception as error:  # whatever the user's own function raises
         raise GraspError(f"operator '{name}' does not take (G[N, N], key): {str(error).splitlines()[0]}") from error
     if not right:
-        raise GraspError(f"operator '{name}' must return weights of shape ({num_agents},), one an agent")
+        raise GraspError(f"operator '{name}' must return weights of shape ({num_agents},), one per agent")
 
 
 def groups(hyper: Mappo | Qmix) -> tuple[tuple[str, ...], ...]:
@@ -54,12 +57,37 @@ def groups(hyper: Mappo | Qmix) -> tuple[tuple[str, ...], ...]:
     return {"heads": (("head",),), "backbone": (("backbone",),), "both": (("head",), ("backbone",))}[hyper.scope]
 
 
-def is_due(hyper: Mappo, index: Int[Array, ""]) -> Bool[Array, ""]:
-    """Whether this step of an iteration computes the consensus anew."""
-    if hyper.refresh == "minibatch":
-        return jnp.array(True)
-    period = hyper.minibatches if hyper.refresh == "epoch" else hyper.minibatches * hyper.epochs
-    return index % period == 0
+def parts_in_scope(hyper: Mappo | Qmix) -> tuple[str, ...]:
+    return tuple(name for group in groups(hyper) for name in group)
+
+
+def basis(hyper: Mappo, batch: Batch, whole: Batch) -> Batch:
+    """The data of the consensus: the whole batch as tiles, or, with `gram = crossfit`, the tiles of every fold."""
+    if hyper.gram != "crossfit":
+        return whole
+    return batches.folded(batch, hyper.rollout // hyper.chunk, hyper.folds)
+
+
+def agent_gradients(hyper: Mappo, actor: Actor, basis: Batch) -> dict[str, PyTree]:
+    """Every agent's own surrogate gradient (Alg. 1 l. 9–11) for the parts in scope: leaves [N, ...], or, with `gram =
+    crossfit`, [K, N, ...], one per fold."""
+    gradients = partial(surrogate_gradients, hyper, actor, parts_in_scope(hyper))
+    return jax.lax.map(gradients, basis) if hyper.gram == "crossfit" else gradients(basis)
+
+
+def surrogate_gradients(hyper: Mappo, actor: Actor, parts: tuple[str, ...], tiles: Batch) -> dict[str, PyTree]:
+    """Every agent's gradient of its own surrogate for its own copy of the named parts: leaves [N, ...], or what each
+    device adds to them (`Partial`)."""
+    weight = ppo.step_weights(hyper, tiles.steps.alive)
+    alone, sharing = actors.apart(actor, hyper.sharing, parts, weight.shape[0])
+    chosen = {name: getattr(alone, name) for name in parts}
+
+    def objective(chosen: dict[str, PyTree], tile: Batch) -> Float[Array, ""]:
+        agent, steps = actor._replace(**chosen), tile.steps
+        memory = actors.features(agent.backbone, sharing.backbone, tile.start.actor, steps.obs, steps.first)
+        return ppo.surrogate_sum(actors.logits(agent.head, sharing.head, memory), steps, weight, hyper.clip)[0]
+
+    return batches.accumulate(lambda tile: Partial(jax.grad(objective)(chosen, tile)), tiles).sum
 
 
 def solve(
@@ -67,54 +95,54 @@ def solve(
 ) -> Consensus:
     """The consensus of each group (Alg. 1 l. 13–14), from gradients with a leading agent axis.
 
-    `likeness`, where given, has the Gram matrix that weighs the agents; with `gram = crossfit` the gradients have an
-    axis of folds before that of the agents. Over many devices both are what each device adds
+    With `gram = crossfit` the gradients have a fold axis before the agent axis. `likeness`, where given, is what the
+    Gram matrix is made of instead of the gradients. Over many devices both are what each device adds
     (`grasp.nn.sharding.Partial`).
     """
     u: dict[str, PyTree] = {}
     diagnostics: Metrics = {}
-    kept: dict[str, Float[Array, ""]] = {}
-    for place, parts in enumerate(groups(hyper)):
+    signals: dict[str, Float[Array, ""]] = {}
+    for index, parts in enumerate(groups(hyper)):
         group = {name: gradients[name] for name in parts}
-        group_key = jax.random.fold_in(key, place)
+        group_key = jax.random.fold_in(key, index)
         found: Metrics = {}
-        length = jnp.ones(())
+        signal = jnp.ones(())
         if hyper.gram == "crossfit":
             direction, info, (folded, signal) = consensus_library.crossfit(group, hyper.operator, group_key)
             found = {"noise_ratio": folded.noise_ratio, "shrinkage": folded.shrinkage, "signal": signal}
-            group, length = jax.tree.map(lambda g: g.mean(0), group), signal
+            group = jax.tree.map(lambda g: g.mean(0), group)
         elif likeness is None:
             direction, info = agree(group, hyper.operator, group_key)
         else:
             info = agree(likeness, hyper.operator, group_key)[1]
-            direction = ablations.mixed(group, info.weights)
-        u |= ablations.in_place_of(direction, hyper.control, group, info.weights, jax.random.fold_in(group_key, 1))
-        kept |= dict.fromkeys(parts, length)
-        found |= described(hyper, group, info, length, group_key)
+            direction = controls.weighted_sum(group, info.weights)
+        u |= controls.replaced(direction, hyper.control, group, info.weights, jax.random.fold_in(group_key, 1))
+        signals |= dict.fromkeys(parts, signal)
+        found |= described(hyper, group, info, signal, group_key)
         cosine = found.pop("cosine")
         found["cosines"] = cosine[jnp.triu_indices(len(cosine), 1)]  # pairs (0,1), (0,2), …
         found |= {"residual": info.residual, "qp_iterations": info.iterations, "qp_status": info.status}
-        diagnostics |= {f"{parts[0]}_{name}" if place else name: value for name, value in found.items()}
+        diagnostics |= {f"{parts[0]}_{name}" if index else name: value for name, value in found.items()}
     outside = {name: zeros(one_agent(part, is_own)) for name, part, is_own in named(hyper, actor) if name not in u}
-    return Consensus(Actor(**u, **outside), diagnostics, kept)
+    return Consensus(Actor(**u, **outside), diagnostics, signals)
 
 
 def described(
-    hyper: Mappo | Qmix, gradients: PyTree, info: consensus_library.Info, length: Float[Array, ""], key: Key
+    hyper: Mappo | Qmix, gradients: PyTree, info: consensus_library.Info, signal: Float[Array, ""], key: Key
 ) -> Metrics:
-    """The agents' gradients and u = `length` Σ w_i g_i, whatever weighed them; and, where that was not their own Gram
-    matrix, the conflicts that it saw."""
+    """Diagnostics of the agents' gradients and of u = `signal` Σ w_i g_i. Where another Gram matrix gave the weights,
+    also the conflict rate in that matrix."""
     own, found = info, {}
     if hyper.gram != "batch":
         own = agree(gradients, "mean", key)[1]
         seen = consensus_library.diagnose(info.gram, info.weights, info.scale)
         found = {"estimated_conflict_rate": seen["conflict_rate"]}
     found |= consensus_library.diagnose(own.gram, info.weights, own.scale)
-    return found | {name: length * found[name] for name in ("u_norm", "u_ratio")}
+    return found | {name: signal * found[name] for name in ("u_norm", "u_ratio")}
 
 
 def agree(gradients: PyTree, operator: str, key: Key) -> tuple[PyTree, consensus_library.Info]:
-    """The library's consensus; over many devices, of what each adds to the gradients."""
+    """The library's consensus; over many devices, of the sum of what each adds to the gradients."""
     if sharding.number() == 1:
         return consensus_library.consensus(gradients, operator, key)
 
@@ -125,44 +153,27 @@ def agree(gradients: PyTree, operator: str, key: Key) -> tuple[PyTree, consensus
     return sharding.each(together, (sharding.HERE, sharding.SAME), sharding.SAME)(gradients, key)
 
 
-class Beside(NamedTuple):
-    """A gradient to follow, and the one whose step of the optimiser it is to be as long as (`as_far`)."""
+def realign(hyper: Mappo | Qmix, gradient: Actor, u: Actor, beta: Float[Array, ""] | float) -> Actor | controls.Pair:
+    """g_i + βu* for every agent that has its own parameters, mean g + βu* for shared ones (Alg. 1 l. 25).
 
-    own: Actor
-    other: Actor
-
-
-def realigned(hyper: Mappo | Qmix, gradient: Actor, u: Actor, beta: Float[Array, ""] | float) -> Actor | Beside:
-    """g_i + β u* for every agent that has its own parameters, mean g + β u* for those they share.
-
-    With `control = step_size`: only as long as that (E4). With `update_size`: both, for `as_far`.
+    With `control = step_size`: the gradient, only as long as that. With `update_size`: both, for the optimiser.
     """
-    moved = Actor(
-        **{
-            name: jax.tree.map(lambda g, d, own=is_own: g + beta * (d[None] if own else d), part, getattr(u, name))
-            for name, part, is_own in named(hyper, gradient)
-        }
-    )
+    moved = {}
+    for name, part, is_own in named(hyper, gradient):
+        rows = part if is_own else jax.tree.map(lambda g: g[None], part)  # shared parameters: as one agent's
+        rows = consensus_library.add_consensus(rows, getattr(u, name), beta)
+        moved[name] = one_agent(rows, not is_own)
     if hyper.control == "update_size":
-        return Beside(gradient, moved)
-    return stretched(hyper, gradient, moved) if hyper.control == "step_size" else moved
+        return controls.Pair(gradient, Actor(**moved))
+    return stretched(hyper, gradient, Actor(**moved)) if hyper.control == "step_size" else Actor(**moved)
 
 
-def as_far(hyper: Mappo, optimiser: optax.GradientTransformation) -> optax.GradientTransformation:
-    """The optimiser's step along a gradient, as long as its step along the other one, agent by agent.
-
-    Adam divides a gradient by what it remembers of its size, so that a longer gradient (E4) is hardly a longer step.
-    Here it keeps one memory for either gradient, and the lengths of the steps themselves are made equal.
-    """
-
-    def init(params: Any) -> Any:
-        return optimiser.init(params), optimiser.init(params)
-
-    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        own, other = (optimiser.update(g, s, params) for g, s in zip(updates, state, strict=True))
-        return stretched(hyper, cast(Actor, own[0]), cast(Actor, other[0])), (own[1], other[1])
-
-    return optax.GradientTransformation(init, update)
+def optimisers(hyper: Mappo) -> ppo.Optimisers:
+    """PPO's; with `control = update_size`, the actor's update is only as long as the consensus would make it."""
+    found = ppo.optimisers(hyper)
+    if hyper.control != "update_size":
+        return found
+    return found._replace(actor=controls.as_long_updates(found.actor, partial(stretched, hyper)))
 
 
 def stretched(hyper: Mappo | Qmix, gradient: Actor, moved: Actor) -> Actor:
@@ -171,19 +182,10 @@ def stretched(hyper: Mappo | Qmix, gradient: Actor, moved: Actor) -> Actor:
     found = gradient._asdict()
     for group in groups(hyper):
         pair = [{name: getattr(tree, name) for name in group} for tree in (gradient, moved)]
-        # what agents share is as one agent's
-        alone = not getattr(own, group[0])
-        longer = ablations.stretch(*(jax.tree.map(lambda x: x[None], tree) if alone else tree for tree in pair))
-        found |= jax.tree.map(lambda x: x[0], longer) if alone else longer
+        is_shared = not getattr(own, group[0])  # shared parameters: as one agent's
+        longer = controls.stretch(*(jax.tree.map(lambda x: x[None], tree) if is_shared else tree for tree in pair))
+        found |= one_agent(longer, is_shared)
     return Actor(**found)
-
-
-def undamped(consensus: Consensus) -> Actor:
-    """u as long as the direction that it was found along; 0 where nothing of that was signal."""
-    parts = consensus.u._asdict()
-    for name, signal in consensus.signal.items():
-        parts[name] = jax.tree.map(lambda x, s=signal: x / jnp.where(s > 0, s, 1), parts[name])
-    return Actor(**parts)
 
 
 class Realigned(NamedTuple):
@@ -191,7 +193,7 @@ class Realigned(NamedTuple):
 
     gradient: Actor
     factor: Actor | None
-    """What the optimiser's update is to be multiplied by, where that is asked for."""
+    """What the optimiser's update is multiplied by, with `gamma_on = update`."""
     diagnostics: Metrics
 
 
@@ -199,62 +201,52 @@ def off_policy(hyper: Qmix, actor: Actor, gradient: Actor, key: Key, folds: Acto
     """Γ_i (g_i + u*) from gradients [N, ...] of the parts in scope, in the shapes of the parameters; u* from `folds`,
     [K, N, ...], where the batch was folded.
 
-    Parameters that agents share take the sum of theirs, as in the joint loss. With `gamma_on = update` the gradient is
-    g_i + u* and the factors come back apart; parameters that agents share then have the mean of theirs.
-
-    Where only a share s of a direction is signal, the rule has that share of the update and g_i alone the rest:
-    (1 − s) g_i + s Γ_i (g_i + u/s). The on-policy rule, g_i + u, is the same mixture; and a batch without any signal is
-    learned from as QMIX does, where Γ_i of u = 0 would stand still.
+    Parameters that agents share take the sum of their agents' gradients, as in the joint loss. With `gamma_on = update`
+    the gradient is g_i + u* and the factors come back apart; shared parameters then have the mean of the factors.
     """
-    chosen = {name: getattr(gradient, name) for group in groups(hyper) for name in group}
-    basis = gradient if folds is None else folds
-    consensus = solve(hyper, actor, {name: getattr(basis, name) for name in chosen}, key)
-    u = undamped(consensus)
-    factors, clipped, frozen = off_policy_factors(hyper, chosen, u)
-    on_gradient, ones = hyper.gamma_on == "gradient", jnp.ones(consensus.diagnostics["norms"].shape)
-    aims = {name: jax.tree.map(lambda g, d: g + d[None], g_i, getattr(u, name)) for name, g_i in chosen.items()}
-    if hyper.control == "step_size":
-        for group in groups(hyper):
-            aims |= ablations.stretch({name: chosen[name] for name in group}, {name: aims[name] for name in group})
-    moved, factor = gradient._asdict(), {}
-    for name, part, is_own in named(hyper, actor):
-        Gamma = factors.get(name, ones)
-        if name in chosen:
-            scale = Gamma if on_gradient else ones
-            each = jax.tree.map(lambda v, s=scale: ablations.agentwise(s, v) * v, aims[name])
-            if hyper.gram == "crossfit":
-                signal = consensus.signal[name]
-                each = jax.tree.map(lambda g, v, s=signal: (1 - s) * g + s * v, chosen[name], each)
-                Gamma = 1 - signal * (1 - Gamma)
-            moved[name] = each if is_own else jax.tree.map(lambda v: v.sum(0), each)
-        factor[name] = jax.tree.map(lambda x, f=Gamma, own=is_own: ablations.agentwise(f, x) if own else f.mean(), part)
-    statuses = [consensus.diagnostics.pop(n) for n in list(consensus.diagnostics) if n.endswith("qp_status")]
-    counts = {
+    evidence = gradient if folds is None else folds
+    consensus = solve(hyper, actor, {name: getattr(evidence, name) for name in parts_in_scope(hyper)}, key)
+    # The min-norm point of these very gradients keeps Γ in [0, 1] by itself; no other direction does.
+    is_min_norm = hyper.operator == "min_norm" and hyper.gram == "batch" and hyper.control in ("none", "step_size")
+    moved, factor, stats = gradient._asdict(), {}, dict(consensus.diagnostics)
+    clipped, frozen = jnp.zeros(()), jnp.array(False)
+    for index, group in enumerate(groups(hyper)):
+        own = {name: getattr(gradient, name) for name in group}
+        u = {name: getattr(consensus.u, name) for name in group}
+        signal = consensus.signal[group[0]] if hyper.gram == "crossfit" else None
+        scaled = consensus_library.scale_consensus(own, u, clip=not is_min_norm, gamma_on=hyper.gamma_on, signal=signal)
+        updates = controls.stretch(own, scaled.updates) if hyper.control == "step_size" else scaled.updates
+        moved |= updates
+        factor |= dict.fromkeys(group, scaled.update_factors)
+        clipped += scaled.clipped
+        frozen |= is_frozen(own, u) if signal is None else False
+        stats[f"{group[0]}_factors" if index else "factors"] = scaled.factors
+    statuses = [stats.pop(name) for name in list(stats) if name.endswith("qp_status")]
+    stats |= {
         "frozen_steps": frozen.astype(jnp.float32),
         "clipped_factors": clipped,
         "uncertified_steps": (jnp.stack(statuses).max() > consensus_library.Status.ROUNDING).astype(jnp.float32),
     }
-    factors = {f"{g[0]}_factors" if place else "factors": factors[g[0]] for place, g in enumerate(groups(hyper))}
-    return Realigned(Actor(**moved), None if on_gradient else Actor(**factor), consensus.diagnostics | factors | counts)
+    for name, _, is_own in named(hyper, actor):
+        if name in factor and not is_own:
+            moved[name] = jax.tree.map(lambda v: v.sum(0), moved[name])
+    if hyper.gamma_on == "gradient":
+        return Realigned(Actor(**moved), None, stats)
+    ones = jnp.ones(stats["norms"].shape)
+    factors = {name: update_factor(factor.get(name, ones), part, is_own) for name, part, is_own in named(hyper, actor)}
+    return Realigned(Actor(**moved), Actor(**factors), stats)
 
 
-def off_policy_factors(
-    hyper: Qmix, gradients: dict[str, PyTree], u: Actor
-) -> tuple[dict[str, Float[Array, " N"]], Float[Array, ""], Bool[Array, ""]]:
-    """Γ of every part in scope, one for each of its group; how many had to be clipped to [0, 1]; and whether some group
-    stands still, because its u* is 0, while it has a gradient."""
-    factors, clipped, frozen = {}, jnp.zeros(()), jnp.array(False)
-    # the shortest vector in the hull of these gradients keeps Γ in [0, 1] by itself; no other direction does
-    shortest = hyper.operator == "min_norm" and hyper.gram == "batch" and hyper.control in ("none", "step_size")
-    for group in groups(hyper):
-        parts, direction = {name: gradients[name] for name in group}, {name: getattr(u, name) for name in group}
-        raw = consensus_library.off_policy_factors(parts, direction)
-        kept = raw if shortest else jnp.clip(raw, 0.0, 1.0)
-        factors |= dict.fromkeys(group, kept)
-        clipped += (kept != raw).sum()
-        if hyper.gram == "batch":  # without a signal the rule has no share of the update
-            frozen |= (optax.tree.norm(direction) == 0) & (optax.tree.norm(parts) > 0)
-    return factors, clipped, frozen
+def is_frozen(gradients: PyTree, u: PyTree) -> Bool[Array, ""]:
+    """Whether a group does not move although it has gradients: its u* is 0, and so are its factors."""
+    return (optax.tree.norm(u) == 0) & (optax.tree.norm(gradients) > 0)
+
+
+def update_factor(factors: Float[Array, " N"], part: PyTree, is_own: bool) -> PyTree:
+    """Γ as a tree that multiplies the optimiser's update of a part."""
+    if is_own:
+        return jax.tree.map(lambda x: factors.reshape(-1, *[1] * (x.ndim - 1)), part)
+    return jax.tree.map(lambda _: factors.mean(), part)
 
 
 def named(hyper: Mappo | Qmix, actor: Actor) -> list[tuple[str, PyTree, bool]]:

@@ -16,12 +16,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from grasp.algos import grasp, losses, onpolicy, ppo, value_norm
+from grasp.algos import grasp, losses, ppo
 from grasp.algos import minibatches as batches
 from grasp.algos.grasp import Consensus
 from grasp.algos.minibatches import Batch
-from grasp.algos.onpolicy import Optimisers, State
 from grasp.algos.optimiser import ascend
+from grasp.algos.ppo import Optimisers, State
 from grasp.config.hyperparameters import Happo
 from grasp.nn import actor as actors
 from grasp.nn.actor import Actor
@@ -32,19 +32,19 @@ def make(hyper: Happo, spec: EnvSpec) -> Algorithm:
     """The algorithm for an environment of these sizes."""
     if hyper.operator != "none":
         grasp.check_operator(hyper.operator, spec.num_agents)
-    optimisers = onpolicy.optimisers(hyper)
+    optimisers = ppo.optimisers(hyper)
 
     def init(key: Key) -> State:
-        state = onpolicy.init(hyper, spec, optimisers, key)
+        state = ppo.init(hyper, spec, optimisers, key)
         return state._replace(actor_opt=jax.vmap(optimisers.actor.init)(state.actor))  # one an agent
 
     return Algorithm(
         init=init,
-        memory=partial(onpolicy.memory, hyper, spec),
-        act=partial(onpolicy.decide, hyper),
+        memory=partial(ppo.memory, hyper, spec),
+        act=partial(ppo.decide, hyper),
         update=partial(learn, hyper, optimisers),
         acting=("actor",),
-        judging=onpolicy.JUDGING,
+        judging=ppo.JUDGING,
     )
 
 
@@ -54,7 +54,7 @@ def learn(
     """One iteration on one trajectory: every agent's turn, then the critic."""
     order_key, turn_key, consensus_key, critic_key = jax.random.split(key, 4)
     num_agents = trajectory.action.shape[-1]
-    batch = prepare(hyper, state, trajectory)
+    batch = ppo.prepare(hyper, state, trajectory, per_agent=True)
     consensus = perceive(hyper, state.actor, batch, consensus_key)
 
     def turn(carry: tuple[Actor, PyTree, Float[Array, "T B"]], agent_key: tuple[Array, Key]):
@@ -73,32 +73,16 @@ def learn(
     (actor, actor_opt, compound), stats = jax.lax.scan(turn, start, (order, jax.random.split(turn_key, num_agents)))
     state, critic_stats = judge(hyper, optimisers, state, batch, critic_key)
     found = {} if consensus is None else consensus.diagnostics
-    metrics = onpolicy.summary(stats | critic_stats) | {"compound_ratio_max": compound.max()} | found
+    metrics = ppo.summary(stats | critic_stats) | {"compound_ratio_max": compound.max()} | found
     return state._replace(actor=actor, actor_opt=actor_opt), metrics
-
-
-def prepare(hyper: Happo, state: State, trajectory: Trajectory) -> Batch:
-    """Targets and advantages, cut into chunks. Each agent normalises the team's advantages over its own live steps;
-    advantages of agents who have states of their own are normalised over all live steps of all."""
-    advantage, target = onpolicy.estimate(hyper, state, trajectory)
-    alive = trajectory.observation.alive.astype(jnp.float32)
-    if advantage.ndim == alive.ndim:
-        own = batches.normalised(advantage, alive)
-    else:
-        own = jax.vmap(batches.normalised, in_axes=(None, -1), out_axes=-1)(advantage, alive)
-    return batches.chunked(trajectory, own, target, hyper.chunk, hyper.minibatches)
 
 
 def perceive(hyper: Happo, actor: Actor, batch: Batch, key: Key) -> Consensus | None:
     """The direction all agents agree on before any has moved."""
     if hyper.operator == "none":
         return None
-    if hyper.gram == "crossfit":
-        folds = batches.folded(batch, hyper.rollout // hyper.chunk, hyper.folds)
-        return grasp.solve(hyper, actor, ppo.fold_gradients(hyper, actor, Actor._fields, folds), key)
-    whole = batches.whole(batch)
-    share = ppo.agent_share(hyper, whole.steps.alive)
-    return grasp.solve(hyper, actor, ppo.agent_gradients(hyper, actor, Actor._fields, whole, share), key)
+    gradients = grasp.agent_gradients(hyper, actor, grasp.basis(hyper, batch, batches.whole(batch)))
+    return grasp.solve(hyper, actor, gradients, key)
 
 
 def weighed(mine: Batch, compound: Float[Array, "L C"]) -> Batch:
@@ -116,18 +100,16 @@ def climb(
     key: Key,
 ) -> tuple[tuple[Actor, PyTree], Metrics]:
     """One agent's turn: its epochs of PPO. An agent that never lived in the batch stays as it is."""
-    schedule = onpolicy.shuffled(hyper, mine.steps.first.shape[1], key)
+    schedule = ppo.shuffled(hyper, mine, key)
 
     def step(carry: tuple[Actor, PyTree], chunks: Array):
         actor, opt = carry
         tiles = batches.minibatch(mine, chunks, hyper.minibatches)
-        share = ppo.agent_share(hyper, tiles.steps.alive)
-        policy = batches.accumulate(lambda tile: ppo.policy_gradient(hyper, actor, tile, share), tiles)
-        gradient = policy.actor
+        gradient, policy_stats = ppo.policy_gradient(hyper, actor, tiles)
         if consensus is not None:
-            gradient = grasp.realigned(hyper, gradient, consensus.u, hyper.weight)
+            gradient = grasp.realign(hyper, gradient, consensus.u, hyper.weight)
         *after, stats = ascend(optimisers.actor, *jax.tree.map(lambda x: x[0], (actor, opt, gradient)))
-        return jax.tree.map(lambda x: x[None], tuple(after)), policy.stats | stats
+        return jax.tree.map(lambda x: x[None], tuple(after)), policy_stats | stats
 
     after, stats = jax.lax.scan(step, (actor, actor_opt), schedule)
     lived = (mine.steps.alive > 0).any()
@@ -157,15 +139,6 @@ def judge(hyper: Happo, optimisers: Optimisers, state: State, batch: Batch, key:
     """The critic's epochs."""
 
     def step(state: State, chunks: Array) -> tuple[State, Metrics]:
-        tiles = batches.minibatch(batch, chunks, hyper.minibatches)
-        if hyper.value_norm:
-            state = state._replace(value_norm=value_norm.value_norm_update(state.value_norm, tiles.steps.target))
-        num_samples = tiles.steps.target.size
-        gradient, value_stats = batches.accumulate(
-            lambda tile: ppo.value_gradient(hyper, state.critic, state.value_norm, tile, num_samples), tiles
-        )
-        critic, critic_opt, stats = ascend(optimisers.critic, state.critic, state.critic_opt, gradient)
-        stats = {f"critic_{name}": value for name, value in stats.items()}
-        return state._replace(critic=critic, critic_opt=critic_opt), value_stats | stats
+        return ppo.critic_step(hyper, optimisers.critic, state, batches.minibatch(batch, chunks, hyper.minibatches))
 
-    return jax.lax.scan(step, state, onpolicy.shuffled(hyper, batch.steps.first.shape[1], key))
+    return jax.lax.scan(step, state, ppo.shuffled(hyper, batch, key))

@@ -1,10 +1,16 @@
-"""One step of an optimiser uphill, which every algorithm takes."""
+"""The optimiser of every algorithm, and one step of it uphill."""
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from grasp.types import Metrics, PyTree
+
+
+def clipped_adam(lr: float, eps: float, max_grad_norm: float, decay_steps: int = 0) -> optax.GradientTransformation:
+    """Adam after a global-norm clip. The learning rate anneals linearly to 0 over `decay_steps`; 0: it is constant."""
+    rate = optax.linear_schedule(lr, 0.0, decay_steps) if decay_steps else lr
+    return optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.adam(rate, eps=eps))
 
 
 def ascend(
@@ -14,9 +20,9 @@ def ascend(
     gradient: PyTree,
     factor: PyTree | None = None,
 ) -> tuple[PyTree, optax.OptState, Metrics]:
-    """Move along the gradient; one that is not finite changes nothing and is counted.
+    """Step along the gradient; a non-finite gradient changes nothing and is counted.
 
-    `factor`, a tree like the gradient's, multiplies what the optimiser makes of it.
+    `factor`, a tree like the gradient, multiplies the optimiser's update.
     """
     norm = optax.tree.norm(gradient)
     usable = jnp.isfinite(norm)

@@ -1,38 +1,201 @@
-"""The gradients of one tile: what every PPO-like algorithm here shares.
+"""The parts of PPO for a team that MAPPO and HAPPO share: state, acting, advantages, gradients, and one step of each.
 
-One loss scale everywhere (ALGORITHMS 8.4): the objective is the sum over agents of each agent's mean over its own live
-steps. `share[N]` is what one live step of an agent weighs in that sum. An agent's own parameters so receive its own
-gradient g_i, and shared parameters, by `shared_mean`, the mean of all g_i. Gradients point uphill.
+One loss scale everywhere: the objective is the sum over agents of each agent's mean over its own live steps, so a live
+step of an agent weighs one over the number of its live steps (`step_weights`). An agent's own parameters receive its
+own gradient g_i, and shared parameters the mean of all g_i (`shared_mean`). Gradients point uphill.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import optax
+from jaxtyping import Array, Float, Int
 
-from grasp.algos import losses, value_norm
+from grasp.algos import losses, returns
+from grasp.algos import minibatches as batches
+from grasp.algos import value_norm as normalise
 from grasp.algos.minibatches import Batch, Steps, accumulate
+from grasp.algos.optimiser import ascend, clipped_adam
 from grasp.config.hyperparameters import Mappo
 from grasp.nn import actor as actors
 from grasp.nn import critic as critics
 from grasp.nn.actor import Actor
-from grasp.nn.sharding import Partial
-from grasp.types import Metrics, PyTree
+from grasp.types import Decision, EnvSpec, Key, Metrics, Observation, PyTree, Trajectory
 
 
-class PolicyGradient(NamedTuple):
-    """Sums over one tile."""
+class Memory(NamedTuple):
+    """What the team carries from step to step."""
+
+    actor: Float[Array, "*B N H"]
+    critic: Float[Array, "*B Hc"]
+    """*B is followed by N where agents have states of their own; so are the values."""
+
+
+class Record(NamedTuple):
+    """What the update needs of the policy that acted."""
+
+    log_prob: Float[Array, "*B N"]
+    value: Float[Array, "*B"]
+
+
+class State(NamedTuple):
+    """Everything that learning changes."""
 
     actor: Actor
-    """Of surrogate and entropy bonus, for all agents together."""
-    surrogate_head: Partial
-    """Of the surrogate alone, for the head: every agent's own g_i where each has a head of its own."""
-    stats: Metrics
+    critic: PyTree
+    actor_opt: optax.OptState
+    critic_opt: optax.OptState
+    value_norm: normalise.ValueNorm
 
 
-def agent_share(hyper: Mappo, alive: Float[Array, "*S N"]) -> Float[Array, " N"]:
-    """The weight of one live step of each agent; with `common`, agents weigh by how long they lived."""
+class Optimisers(NamedTuple):
+    actor: optax.GradientTransformation
+    critic: optax.GradientTransformation
+
+
+JUDGING = ("critic", "value_norm")
+"""The fields of `State` that `Decision.value` needs."""
+
+
+def optimisers(hyper: Mappo) -> Optimisers:
+    """Adam for each network; with `decay`, counted in optimiser steps."""
+    iterations = hyper.decay / (hyper.num_envs * hyper.rollout)
+    steps = round(iterations * hyper.epochs * hyper.minibatches)
+    return Optimisers(
+        *(clipped_adam(lr, hyper.adam_eps, hyper.max_grad_norm, steps) for lr in (hyper.lr, hyper.critic_lr))
+    )
+
+
+def init(hyper: Mappo, spec: EnvSpec, optimisers: Optimisers, key: Key) -> State:  # Alg. 1 l. 1–3
+    """Fresh networks and optimisers."""
+    actor_key, critic_key = jax.random.split(key)
+    actor = actors.actor_init(actor_key, spec, hyper.hidden, hyper.sharing)
+    critic = critics.critic_init(critic_key, hyper.critic, spec.state_dim, hyper.hidden)
+    return State(
+        actor, critic, optimisers.actor.init(actor), optimisers.critic.init(critic), normalise.value_norm_init()
+    )
+
+
+def memory(hyper: Mappo, spec: EnvSpec, num_envs: int) -> Memory:
+    """The memory at the start of an episode."""
+    return Memory(
+        jnp.zeros((num_envs, spec.num_agents, hyper.hidden)),
+        critics.critic_memory(hyper.critic, (num_envs, *spec.state_shape[:-1]), hyper.hidden),
+    )
+
+
+def decide(hyper: Mappo, state: State, memory: Memory, observation: Observation, key: Key, greedy: bool) -> Decision:
+    """Every agent's action from its own policy, sampled or the most probable. A dead agent observes zeros."""
+    obs = observation.obs * observation.alive[..., None]
+    actor_memory = actors.step(state.actor.backbone, hyper.sharing, memory.actor, obs)
+    logits = actors.logits(state.actor.head, hyper.sharing, actor_memory)
+    log_probs = losses.log_probabilities(logits, observation.avail)
+    action = jnp.argmax(log_probs, -1) if greedy else jax.random.categorical(key, log_probs)
+    value, critic_memory = critics.value_step(state.critic, hyper.critic, memory.critic, observation.state)
+    record = Record(losses.chosen(log_probs, action), value)
+    expected = normalise.denormalise(state.value_norm, value) if hyper.value_norm else value
+    return Decision(action, Memory(actor_memory, critic_memory), record, jnp.exp(log_probs), expected)
+
+
+def prepare(hyper: Mappo, state: State, trajectory: Trajectory, per_agent: bool = False) -> Batch:
+    """The trajectory in chunks, with value targets and advantages.
+
+    The team's advantages are normalised over all agents' live steps at once, or, `per_agent`, over each agent's own.
+    Advantages of agents that have states of their own are normalised over all agents' live steps.
+    """
+    advantage, target = estimate(hyper, state, trajectory)
+    alive = trajectory.observation.alive.astype(jnp.float32)
+    if advantage.ndim == alive.ndim:
+        advantage = batches.normalised(advantage, alive)
+    elif per_agent:
+        advantage = jax.vmap(batches.normalised, in_axes=(None, -1), out_axes=-1)(advantage, alive)
+    else:
+        shared = batches.normalised(advantage, alive.sum(-1))
+        advantage = jnp.broadcast_to(shared[..., None], alive.shape)
+    return batches.chunked(trajectory, advantage, target, hyper.chunk, hyper.minibatches)
+
+
+def estimate(
+    hyper: Mappo, state: State, trajectory: Trajectory
+) -> tuple[Float[Array, "T B *V"], Float[Array, "T B *V"]]:
+    """Advantages by GAE and the returns that the critic learns, from the shared reward: the team's, or each agent's
+    where agents have states of their own (Alg. 1 l. 7)."""
+    value, after = trajectory.record.value, trajectory.next_observation.state
+    next_value, _ = critics.value_step(state.critic, hyper.critic, trajectory.memory.critic[1:], after)
+    if hyper.value_norm:
+        value, next_value = (normalise.denormalise(state.value_norm, v) for v in (value, next_value))
+    outcome = (trajectory.reward, trajectory.terminated, trajectory.truncated)
+    if value.ndim > trajectory.reward.ndim:
+        outcome = jax.tree.map(lambda x: x[..., None], outcome)
+    reward, terminated, truncated = outcome
+    advantage = returns.gae(reward, value, next_value, terminated, truncated, hyper.gamma, hyper.gae_lambda)
+    return advantage, advantage + value
+
+
+def shuffled(hyper: Mappo, batch: Batch, key: Key) -> Int[Array, "steps C"]:
+    """The chunks of every minibatch of every epoch (Alg. 1 l. 16–17). A single minibatch needs no shuffling."""
+    order = jnp.tile(jnp.arange(batch.steps.first.shape[1]), (hyper.epochs, 1))
+    if hyper.minibatches > 1:
+        order = jax.random.permutation(key, order, axis=1, independent=True)
+    return order.reshape(hyper.epochs * hyper.minibatches, -1)
+
+
+def critic_step(
+    hyper: Mappo, optimiser: optax.GradientTransformation, state: State, tiles: Batch
+) -> tuple[State, Metrics]:
+    """One step of the critic (Alg. 1 l. 20–21), after its normalisation has seen the minibatch's targets."""
+    if hyper.value_norm:
+        state = state._replace(value_norm=normalise.value_norm_update(state.value_norm, tiles.steps.target))
+    value_of_tile = partial(value_gradient, hyper, state.critic, state.value_norm, num_samples=tiles.steps.target.size)
+    gradient, value_stats = accumulate(value_of_tile, tiles)
+    critic, critic_opt, stats = ascend(optimiser, state.critic, state.critic_opt, gradient)
+    stats = {f"critic_{name}": value for name, value in stats.items()}
+    return state._replace(critic=critic, critic_opt=critic_opt), value_stats | stats
+
+
+def value_gradient(
+    hyper: Mappo, critic: PyTree, norm: normalise.ValueNorm, tile: Batch, num_samples: int
+) -> tuple[PyTree, Metrics]:
+    """The gradient of the negated value loss on one tile, in normalised units."""
+    steps = tile.steps
+    target = normalise.normalise(norm, steps.target) if hyper.value_norm else steps.target
+
+    def objective(critic: PyTree) -> tuple[Array, Metrics]:
+        value = critics.values(critic, hyper.critic, tile.start.critic, steps.state, steps.first)
+        loss = losses.value_loss(value, steps.value, target, hyper.clip, hyper.huber).sum() / num_samples
+        return -loss, {"value_loss": loss}
+
+    return jax.grad(objective, has_aux=True)(critic)
+
+
+def policy_gradient(hyper: Mappo, actor: Actor, tiles: Batch) -> tuple[Actor, Metrics]:
+    """The gradient of clipped surrogate and entropy bonus: every agent's own for its own parameters, the mean over
+    agents for shared ones."""
+    weight = step_weights(hyper, tiles.steps.alive)
+
+    def one(tile: Batch) -> tuple[Actor, Metrics]:
+        def objective(actor: Actor) -> tuple[Float[Array, ""], Metrics]:
+            logits = logits_along(hyper, actor, tile)
+            surrogate, moved = surrogate_sum(logits, tile.steps, weight, hyper.clip)
+            entropy, spread = entropy_sum(logits, tile.steps, weight)
+            return surrogate + hyper.entropy * entropy, moved | spread
+
+        return jax.grad(objective, has_aux=True)(actor)
+
+    gradient, stats = accumulate(one, tiles)
+    return shared_mean(hyper, gradient, weight.shape[0]), stats
+
+
+def logits_along(hyper: Mappo, actor: Actor, tile: Batch) -> Float[Array, "L C N a"]:
+    """Every agent's logits along a tile, each chunk from its stored memory."""
+    memory = actors.features(actor.backbone, hyper.sharing, tile.start.actor, tile.steps.obs, tile.steps.first)
+    return actors.logits(actor.head, hyper.sharing, memory)
+
+
+def step_weights(hyper: Mappo, alive: Float[Array, "*S N"]) -> Float[Array, " N"]:
+    """The weight of one live step of each agent; with `denominator = common`, agents weigh by how long they lived."""
     steps = alive.sum(range(alive.ndim - 1))
     if hyper.denominator == "common":
         steps = jnp.full_like(steps, steps.mean())
@@ -40,15 +203,15 @@ def agent_share(hyper: Mappo, alive: Float[Array, "*S N"]) -> Float[Array, " N"]
 
 
 def surrogate_sum(
-    logits: Float[Array, "L C N a"], steps: Steps, share: Float[Array, " N"], clip: float
+    logits: Float[Array, "L C N a"], steps: Steps, weight: Float[Array, " N"], clip: float
 ) -> tuple[Float[Array, ""], Metrics]:
-    """The clipped surrogate, summed over agents (Alg. 1 l. 24), and how far the policy has moved."""
+    """The clipped surrogate (Alg. 1 l. 24), summed over agents, and how far the policy has moved."""
     log_prob = losses.chosen(losses.log_probabilities(logits, steps.avail), steps.action)
     log_ratio = log_prob - steps.log_prob
     ratio = jnp.exp(log_ratio)
-    weight = steps.alive * share[None, None]
-    objective = (weight * losses.surrogate(ratio, steps.advantage, clip)).sum()
-    mean = weight / share.shape[0]
+    each = steps.alive * weight[None, None]
+    objective = (each * losses.surrogate(ratio, steps.advantage, clip)).sum()
+    mean = each / weight.shape[0]
     stats = {
         "approx_kl": (mean * (ratio - 1.0 - log_ratio)).sum(),
         "clip_fraction": (mean * (jnp.abs(ratio - 1.0) > clip)).sum(),
@@ -57,95 +220,16 @@ def surrogate_sum(
 
 
 def entropy_sum(
-    logits: Float[Array, "L C N a"], steps: Steps, share: Float[Array, " N"]
+    logits: Float[Array, "L C N a"], steps: Steps, weight: Float[Array, " N"]
 ) -> tuple[Float[Array, ""], Metrics]:
     """The policies' entropy, summed over agents."""
-    weight = steps.alive * share[None, None]
-    total = (weight * losses.entropy(losses.log_probabilities(logits, steps.avail))).sum()
-    return total, {"entropy": total / share.shape[0]}
-
-
-def policy_gradient(hyper: Mappo, actor: Actor, tile: Batch, share: Float[Array, " N"]) -> PolicyGradient:
-    """One forward and one backward pass.
-
-    Surrogate and entropy are told apart at the logits, so the heads' surrogate gradients need no second pass through
-    time.
-    """
-    steps = tile.steps
-
-    def through_time(backbone):
-        return actors.features(backbone, hyper.sharing, tile.start.actor, steps.obs, steps.first)
-
-    memory, pull_backbone = jax.vjp(through_time, actor.backbone)
-    logits, pull_head = jax.vjp(lambda head, m: actors.logits(head, hyper.sharing, m), actor.head, memory)
-    d_surrogate, moved = jax.grad(surrogate_sum, has_aux=True)(logits, steps, share, hyper.clip)
-    d_entropy, spread = jax.grad(entropy_sum, has_aux=True)(logits, steps, share)
-    head, d_memory = pull_head(d_surrogate + hyper.entropy * d_entropy)
-    (backbone,) = pull_backbone(d_memory)
-    surrogate_head, _ = pull_head(d_surrogate)
-    return PolicyGradient(Actor(backbone, head), Partial(surrogate_head), moved | spread)
-
-
-def agent_gradients(
-    hyper: Mappo, actor: Actor, parts: tuple[str, ...], tiles: Batch, share: Float[Array, " N"]
-) -> dict[str, PyTree]:
-    """Every agent's gradient of its own surrogate with respect to its own copy of the named parts: leaves [N, ...],
-    or what each device adds to them (`Partial`)."""
-    alone, sharing = actors.apart(actor, hyper.sharing, parts, share.shape[0])
-    chosen = {name: getattr(alone, name) for name in parts}
-
-    def objective(chosen: dict[str, PyTree], tile: Batch) -> Float[Array, ""]:
-        agent, steps = actor._replace(**chosen), tile.steps
-        memory = actors.features(agent.backbone, sharing.backbone, tile.start.actor, steps.obs, steps.first)
-        return surrogate_sum(actors.logits(agent.head, sharing.head, memory), steps, share, hyper.clip)[0]
-
-    return accumulate(lambda tile: Partial(jax.grad(objective)(chosen, tile)), tiles).sum
-
-
-def fold_gradients(hyper: Mappo, actor: Actor, parts: tuple[str, ...], folds: Batch) -> dict[str, PyTree]:
-    """`agent_gradients` of every fold (`grasp.algos.minibatches.folded`), each a mean over its own steps: [K, N,
-    ...]."""
-
-    def one(tiles: Batch) -> dict[str, PyTree]:
-        return agent_gradients(hyper, actor, parts, tiles, agent_share(hyper, tiles.steps.alive))
-
-    return jax.lax.map(one, folds)
-
-
-def unit_feature_gradients(
-    hyper: Mappo, actor: Actor, tiles: Batch, share: Float[Array, " N"]
-) -> Float[Array, "N H a"]:
-    """What the heads' gradients would be if every step's features had length 1: products of two agents' are then sums
-    over pairs of steps of (cosine of features) × (product of logit gradients), each bounded (ALGORITHMS 13.2)."""
-
-    def one(tile: Batch) -> Partial:
-        steps = tile.steps
-        memory = actors.features(actor.backbone, hyper.sharing, tile.start.actor, steps.obs, steps.first)
-        slope = jax.grad(surrogate_sum, has_aux=True)
-        d_logits, _ = slope(actors.logits(actor.head, hyper.sharing, memory), steps, share, hyper.clip)
-        features = jax.nn.relu(memory)
-        length = jnp.linalg.norm(features, axis=-1, keepdims=True)
-        return Partial(jnp.einsum("lcnh,lcna->nha", features / jnp.where(length > 0, length, 1.0), d_logits))
-
-    return accumulate(one, tiles).sum
-
-
-def input_gradients(hyper: Mappo, actor: Actor, tiles: Batch, share: Float[Array, " N"]) -> Float[Array, "N K L C o"]:
-    """Every agent's gradient of the surrogate with respect to what it saw (the paper's Listing 1). It lives in another
-    space than the parameters, so that it can weigh agents but not move them (A3)."""
-
-    def one(tile: Batch) -> Float[Array, "L C N o"]:
-        def objective(obs: Float[Array, "L C N o"]) -> Float[Array, ""]:
-            memory = actors.features(actor.backbone, hyper.sharing, tile.start.actor, obs, tile.steps.first)
-            return surrogate_sum(actors.logits(actor.head, hyper.sharing, memory), tile.steps, share, hyper.clip)[0]
-
-        return jax.grad(objective)(tile.steps.obs)
-
-    return jnp.moveaxis(jax.lax.map(one, tiles), -2, 0)
+    each = steps.alive * weight[None, None]
+    total = (each * losses.entropy(losses.log_probabilities(logits, steps.avail))).sum()
+    return total, {"entropy": total / weight.shape[0]}
 
 
 def shared_mean(hyper: Mappo, gradient: Actor, num_agents: int) -> Actor:
-    """Shared parameters take the mean of the agents' gradients, where an agent's own take its own."""
+    """Shared parameters take the mean of the agents' gradients; an agent's own parameters take its own gradient."""
     own = actors.owned(hyper.sharing)
     return Actor(
         *(
@@ -155,16 +239,13 @@ def shared_mean(hyper: Mappo, gradient: Actor, num_agents: int) -> Actor:
     )
 
 
-def value_gradient(
-    hyper: Mappo, critic: PyTree, norm: value_norm.ValueNorm, tile: Batch, num_samples: int
-) -> tuple[PyTree, Metrics]:
-    """The critic's gradient of the negated loss (Alg. 1 l. 20), in the units of ValueNorm."""
-    steps = tile.steps
-    target = value_norm.normalise(norm, steps.target) if hyper.value_norm else steps.target
+def actor_step(optimiser: optax.GradientTransformation, state: State, gradient: PyTree) -> tuple[State, Metrics]:
+    """One step of the actor along the gradient (Alg. 1 l. 26)."""
+    actor, actor_opt, stats = ascend(optimiser, state.actor, state.actor_opt, gradient)
+    return state._replace(actor=actor, actor_opt=actor_opt), stats
 
-    def objective(critic: PyTree) -> tuple[Array, Metrics]:
-        value = critics.values(critic, hyper.critic, tile.start.critic, steps.state, steps.first)
-        loss = losses.value_loss(value, steps.value, target, hyper.clip, hyper.huber).sum() / num_samples
-        return -loss, {"value_loss": loss}
 
-    return jax.grad(objective, has_aux=True)(critic)
+def summary(stats: Metrics) -> Metrics:
+    """One number per metric for the iteration: means over its steps, sums of counts, and the last step's divergence."""
+    total = {name: value.sum() if name.endswith("skipped_steps") else value.mean() for name, value in stats.items()}
+    return total | {"approx_kl_last": stats["approx_kl"][..., -1].mean()}

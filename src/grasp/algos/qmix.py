@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int
 from grasp.algos import exploration, grasp, losses, returns
 from grasp.algos import replay_buffer as replay
 from grasp.algos.minibatches import accumulate, tile_size
-from grasp.algos.optimiser import ascend
+from grasp.algos.optimiser import ascend, clipped_adam
 from grasp.algos.replay_buffer import Episodes, Replay, at_its_length, time_first
 from grasp.config.hyperparameters import Qmix
 from grasp.nn import actor as actors
@@ -68,7 +68,7 @@ def make(hyper: Qmix, spec: EnvSpec) -> Algorithm:
     check_state(spec)
     if hyper.operator != "none":
         grasp.check_operator(hyper.operator, spec.num_agents)
-    optimiser = clipped_adam(hyper)
+    optimiser = clipped_adam(hyper.lr, hyper.adam_eps, hyper.max_grad_norm)
 
     def init(key: Key) -> State:
         agent_key, mixer_key = jax.random.split(key)
@@ -95,10 +95,6 @@ def check_state(spec: EnvSpec) -> None:
         raise GraspError(f"{spec.name} has a state for each agent, and a mixer takes the team's; leave that option out")
 
 
-def clipped_adam(hyper: Qmix) -> optax.GradientTransformation:
-    return optax.chain(optax.clip_by_global_norm(hyper.max_grad_norm), optax.adam(hyper.lr, eps=hyper.adam_eps))
-
-
 def begin(hyper: Qmix, spec: EnvSpec, optimiser: optax.GradientTransformation, agent: Actor, mixer_key: Key) -> State:
     """A state with these agents, before anything is learned."""
     mixer = mixers.mixer_init(mixer_key, hyper.mixer, spec, hyper.mixer_embed, hyper.mixer_hidden)
@@ -115,7 +111,7 @@ def decide(hyper: Qmix, state: State, memory: Memory, observation: Observation, 
     hidden = actors.step(state.agent.backbone, hyper.sharing, memory.agent, inputs(obs, memory.last_action))
     q = actors.logits(state.agent.head, hyper.sharing, hidden)
     action = exploration.choose(
-        q, observation.avail, None if greedy else exploration.share(hyper, state.env_steps), key
+        q, observation.avail, None if greedy else exploration.epsilon(hyper, state.env_steps), key
     )
     memory = Memory(hidden, jax.nn.one_hot(action, q.shape[-1]))
     return Decision(action, memory, (), *exploration.judged(hyper, state.mixer, q, observation))
@@ -166,7 +162,7 @@ def fit(
     counts = {name: total.pop(name) for name in list(total) if name in COUNTED}
     means = jax.tree.map(lambda x: x / jnp.where(due > 0, due, jnp.nan), total)
     run = {
-        "epsilon": exploration.share(hyper, state.env_steps),
+        "epsilon": exploration.epsilon(hyper, state.env_steps),
         "gradient_steps": due,
         "finished_episodes": episodes.finished,
     }
@@ -216,7 +212,7 @@ def td_gradient(
     ordinary gradient.
     """
     num_agents = batch.action.shape[-1]
-    parts = () if hyper.operator == "none" else tuple(name for group in grasp.groups(hyper) for name in group)
+    parts = () if hyper.operator == "none" else grasp.parts_in_scope(hyper)
     agent, sharing = actors.apart(online.agent, hyper.sharing, parts, num_agents)
     total_steps = jnp.maximum(batch.length.sum(), 1)
     slope = jax.grad(partial(objective, hyper, sharing), has_aux=True)

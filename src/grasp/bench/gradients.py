@@ -1,4 +1,4 @@
-"""What one gradient an agent costs where all agents share one actor: the paper's reason not to share all of it."""
+"""The cost of one gradient per agent where all agents share one actor: the paper's reason not to share all of it."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from grasp.algos import mappo, ppo
+from grasp.algos import ablations, grasp, ppo
 from grasp.algos import minibatches as batches
 from grasp.algos.minibatches import Batch
 from grasp.bench.measure import Line, in_turns, peak_mb, played, workload
@@ -25,7 +25,7 @@ def run(smoke: bool) -> Iterator[Line]:
         config = workload("grasp-mappo", env, smoke, sharing="shared")
         assert isinstance(config.hyper, Mappo)
         _, state, trajectory = played(config)
-        tiles = batches.whole(mappo.prepare(config.hyper, state, trajectory))
+        tiles = batches.whole(ppo.prepare(config.hyper, state, trajectory))
         taken = in_turns(programs(config.hyper, state.actor, tiles), rounds=2 if smoke else 9)
         for name in [name for name in taken if name != SUM]:
             yield Line(f"{env}, {name}", taken[name], "s", taken[name] / taken[SUM], SUM, peak_mb())
@@ -33,21 +33,21 @@ def run(smoke: bool) -> Iterator[Line]:
 
 def programs(hyper: Mappo, actor: Actor, tiles: Batch) -> dict[str, Callable[[], PyTree]]:
     """The same batch, differentiated in four ways."""
-    share = ppo.agent_share(hyper, tiles.steps.alive)
+    weight = ppo.step_weights(hyper, tiles.steps.alive)
 
     def summed(actor: Actor, tiles: Batch) -> PyTree:
-        return batches.accumulate(lambda tile: ppo.policy_gradient(hyper, actor, tile, share).actor, tiles)
+        return ppo.policy_gradient(hyper, actor, tiles)[0]
 
-    def of_inputs(alone: Any, actor: Actor, tiles: Batch) -> PyTree:
-        return ppo.input_gradients(hyper, actor, tiles, alone)
+    def of_inputs(weight: Any, actor: Actor, tiles: Batch) -> PyTree:
+        return ablations.input_gradients(hyper, actor, tiles, weight)
 
     def in_turn(actor: Actor, tiles: Batch) -> PyTree:
-        return [of_inputs(alone, actor, tiles) for alone in jnp.diag(share)]
+        return [of_inputs(alone, actor, tiles) for alone in jnp.diag(weight)]
 
     ways = {
         SUM: summed,
-        "every agent's, vmap(grad)": lambda a, t: ppo.agent_gradients(hyper, a, ("backbone", "head"), t, share),
-        "of every agent's inputs, one pass": partial(of_inputs, share),
-        "of every agent's inputs, a pass an agent (Listing 1)": in_turn,
+        "every agent's, vmap(grad)": lambda a, t: grasp.surrogate_gradients(hyper, a, ("backbone", "head"), t),
+        "of every agent's inputs, one pass": partial(of_inputs, weight),
+        "of every agent's inputs, one pass per agent (Listing 1)": in_turn,
     }
     return {name: partial(jax.jit(way), actor, tiles) for name, way in ways.items()}

@@ -52,6 +52,8 @@ class ScaledConsensus(NamedTuple):
     """Γ_i (g_i + u), or g_i + u where Γ multiplies the optimiser's update."""
     factors: Float[Array, " N"]
     """Γ_i after clipping."""
+    update_factors: Float[Array, " N"]
+    """What the optimiser's update is to be multiplied by: 1 where Γ is in `updates` already."""
     clipped: Int[Array, ""]
     """How many Γ_i lay outside [0, 1]."""
 
@@ -73,7 +75,7 @@ def scale_consensus(
 
     Without `clip` the Γ_i stay as they are: the min-norm u keeps them in [0, 1] by itself, any other u ranges over
     [(1−√2)/2, (1+√2)/2]. With `gamma_on = "update"` the updates are g_i + u, and the caller multiplies what the
-    optimiser makes of them by `factors` (`scale_agents`): under Adam a constant Γ_i on the gradient has no effect.
+    optimiser makes of them by `update_factors`: under Adam a constant Γ_i on the gradient has no effect.
 
     `signal` is the fraction s that `crossfit` found of its direction to be signal and that u carries. The rule is then
     (1 − s) g_i + s Γ_i (g_i + u/s): a batch without signal gives the plain gradient, where Γ_i of u = 0 would give 0.
@@ -81,13 +83,14 @@ def scale_consensus(
     direction = u if signal is None else undamped(u, signal)
     raw = off_policy_factors(grads, direction)
     factors = jnp.clip(raw, 0, 1) if clip else raw
-    updates = add_consensus(grads, direction)
+    updates, update_factors = add_consensus(grads, direction), factors
     if gamma_on == "gradient":
-        updates = scale_agents(factors, updates)
+        updates, update_factors = scale_agents(factors, updates), jnp.ones_like(factors)
     if signal is not None:
         updates = jax.tree.map(lambda g, v: (1 - signal) * g + signal * v, grads, updates)
-        factors = 1 - signal * (1 - factors)
-    return ScaledConsensus(updates, factors, jnp.sum(jnp.clip(raw, 0, 1) != raw) if clip else jnp.asarray(0))
+        update_factors = 1 - signal * (1 - update_factors)
+    clipped = jnp.sum(factors != raw) if clip else jnp.asarray(0)
+    return ScaledConsensus(updates, factors, update_factors, clipped)
 
 
 def off_policy_factors(grads: PyTree, u: PyTree) -> Float[Array, " N"]:

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 from grasp.algos import exploration, grasp, qmix, replay_buffer
 from grasp.algos.ma2e import autoencoder, perception
 from grasp.algos.ma2e.perception import Window
-from grasp.algos.optimiser import ascend
+from grasp.algos.optimiser import ascend, clipped_adam
 from grasp.algos.qmix import State
 from grasp.algos.replay_buffer import Episodes, Replay
 from grasp.config.hyperparameters import Ma2e
@@ -64,7 +64,7 @@ def make(hyper: Ma2e, spec: EnvSpec) -> Algorithm:
     qmix.check_state(spec)
     if hyper.operator != "none":
         grasp.check_operator(hyper.operator, spec.num_agents)
-    optimiser = qmix.clipped_adam(hyper)
+    optimiser = clipped_adam(hyper.lr, hyper.adam_eps, hyper.max_grad_norm)
     teacher = (optax.adam if hyper.mode == "paper" else optax.sgd)(hyper.autoencoder_lr)
     inputs = qmix.input_dim(spec)
     sizes = {
@@ -105,7 +105,7 @@ def decide(hyper: Ma2e, state: State, memory: Memory, observation: Observation, 
     seen = perception.perceive(state.senses, hyper.mode, window)
     hidden = actors.step(state.agent.backbone, hyper.sharing, memory.agent, seen)
     q = actors.logits(state.agent.head, hyper.sharing, hidden)
-    epsilon = None if greedy else exploration.share(hyper, state.env_steps)
+    epsilon = None if greedy else exploration.epsilon(hyper, state.env_steps)
     action = exploration.choose(q, observation.avail, epsilon, key)
     num_actions = q.shape[-1]
     window = perception.passed(window, action / num_actions)

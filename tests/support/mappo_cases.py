@@ -1,0 +1,54 @@
+"""Small MAPPO worlds: an environment, an algorithm, and a trajectory that it collected."""
+
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+
+from grasp.algos import mappo, ppo
+from grasp.algos import minibatches as batches
+from grasp.config.hyperparameters import Mappo
+from grasp.envs import base as envs
+from grasp.training import rollout
+
+SMALL = Mappo(num_envs=6, rollout=10, chunk=5, epochs=3, hidden=8, lr=3e-3)
+MASKED = "probe/mask_death"
+
+
+@cache
+def world(env_name, hyper, seed=0):
+    """An environment, the algorithm, a fresh state and a trajectory it collected."""
+    env = envs.make(env_name)
+    algorithm = mappo.make(hyper, env.spec)
+    init_key, arena_key, collect_key = jax.random.split(jax.random.key(seed), 3)
+    state = algorithm.init(init_key)
+    arena = rollout.open_arena(env, algorithm, hyper.num_envs, arena_key)
+    arena, trajectory, _ = jax.jit(partial(rollout.collect, env, algorithm, num_steps=hyper.rollout))(
+        state, arena, collect_key
+    )
+    return env, algorithm, state, arena, trajectory
+
+
+def iterate(env_name, hyper, iterations=3, seed=0):
+    """The state after a few whole iterations, and the last metrics."""
+    env, algorithm, state, arena, _ = world(env_name, hyper, seed)
+
+    @jax.jit
+    def advance(state, arena, key):
+        arena, trajectory, _ = rollout.collect(env, algorithm, state, arena, key, hyper.rollout)
+        state, metrics = algorithm.update(state, trajectory, jax.random.fold_in(key, 1))
+        return state, arena, metrics
+
+    metrics = {}
+    for i in range(iterations):
+        state, arena, metrics = advance(state, arena, jax.random.key(100 + i))
+    return state, metrics
+
+
+def distance(a, b):
+    return max(float(jnp.abs(x - y).max()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+
+def tiles_of(hyper, state, trajectory):
+    batch = ppo.prepare(hyper, state, trajectory)
+    return batches.tiled(batch, jnp.arange(batch.steps.first.shape[1]))
