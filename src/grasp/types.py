@@ -16,7 +16,8 @@ a     actions of one agent
 Functions of an environment are written for one copy (no `B`); the collector adds `B` with `vmap`.
 """
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -30,6 +31,17 @@ Metrics = dict[str, Array]
 
 class GraspError(Exception):
     """A user's mistake: one sentence that names it and says what to type instead. The command line exits with 2."""
+
+
+def suggest(name: str, known: Iterable[str], otherwise: str = "", prefix: str = "") -> str:
+    """The end of an error message about an unknown name: the nearest known name, behind `prefix`; where none is near,
+    `otherwise`, or all of them."""
+    # neither case nor leading dashes make names alike: '--lr' is not close to '--on', and 'FIG-MPE' is 'fig-mpe'
+    spelt = {other.lower().lstrip("-"): other for other in known}
+    close = difflib.get_close_matches(name.lower().lstrip("-"), spelt, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean '{prefix}{spelt[close[0]]}'?"
+    return otherwise or f"known: {', '.join(spelt.values())}"
 
 
 @dataclass(frozen=True)

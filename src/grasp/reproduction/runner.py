@@ -16,7 +16,7 @@ from grasp import api, runs
 from grasp.analysis.comparison import Comparison
 from grasp.analysis.run_data import LAST, in_brackets, in_figures
 from grasp.analysis.tables import deviating
-from grasp.config import Config, configure, did_you_mean
+from grasp.config import Config, configure
 from grasp.config.hyperparameters import ALGORITHMS, Qmix
 from grasp.envs import base as envs
 from grasp.launch.base import Plan, tasks_of
@@ -25,7 +25,7 @@ from grasp.launch.machines import place_of
 from grasp.launch.places import crew_on
 from grasp.launch.status import Row, Status
 from grasp.reproduction.suites import BUDGETS, COUNTERPARTS, SUITES, Budget, Entry, Suite
-from grasp.types import GraspError
+from grasp.types import GraspError, suggest
 
 
 class Job(NamedTuple):
@@ -82,7 +82,7 @@ def reproduce(
 
 def find(name: str, known: dict[str, Any], what: str) -> Any:
     if name not in known:
-        raise GraspError(f"unknown {what} '{name}'; {did_you_mean(name, known)}")
+        raise GraspError(f"unknown {what} '{name}'; {suggest(name, known)}")
     return known[name]
 
 

@@ -9,7 +9,6 @@ DIR/condensed.json   only in a copy without networks (grasp.runs.condense): the 
 
 import contextlib
 import dataclasses
-import difflib
 import importlib.metadata
 import json
 import os
@@ -27,7 +26,7 @@ from grasp import config as configs
 from grasp.config import Config
 from grasp.runs.checkpoint import write_atomically
 from grasp.runs.lock import Claim, claimed
-from grasp.types import EnvSpec, GraspError
+from grasp.types import EnvSpec, GraspError, suggest
 from grasp.version import __version__
 
 CONDENSED = "condensed.json"
@@ -110,8 +109,8 @@ def locate(path: Path) -> tuple[Path, int | None]:
     """The run directory that a path means and, if it names one seed of it, which."""
     if not path.exists():
         siblings = [p.name for p in path.parent.iterdir() if p.is_dir()] if path.parent.is_dir() else []
-        near = difflib.get_close_matches(path.name, siblings, n=1, cutoff=0.4)
-        hint = f"did you mean '{path.parent / near[0]}'?" if near else "'grasp train ALGO ENV --out DIR' makes one"
+        prefix = str(path)[: len(str(path)) - len(path.name)]
+        hint = suggest(path.name, siblings, "'grasp train ALGO ENV --out DIR' makes one", prefix)
         raise GraspError(f"no run directory '{path}'; {hint}")
     if (path / "config.json").is_file():
         return path, None
