@@ -61,6 +61,11 @@ class Config:
         return (self.steps + self.uncounted_steps) // self.steps_per_iteration
 
     @property
+    def total_steps(self) -> int:
+        """Environment steps of a seed in whole iterations."""
+        return self.iterations * self.steps_per_iteration
+
+    @property
     def uncounted_steps(self) -> int:
         """Steps taken beside `steps`: MA2E's pretraining, in whole iterations, where it is not to count."""
         if not isinstance(self.hyper, Ma2e) or self.hyper.pretraining_counts:
@@ -103,6 +108,7 @@ def configure(algo: str, env: str, options: dict[str, Any]) -> Config:
             raise GraspError(f"{name} must be {describe(known[name].type)}, not {value!r}")
         if type(value) in (int, float) and not abs(value) <= LARGEST:
             raise GraspError(f"{name} must be a number up to {LARGEST:,}, not {value}")
+    options = {name: float(value) if known[name].type is float else value for name, value in options.items()}
     chosen = presets.settings(options.get("preset", "default"), hyper, env)
     hyper = replace(hyper, **chosen | {n: v for n, v in options.items() if n in hyper_names})
     config = Config(algo, env, hyper, **{n: v for n, v in options.items() if n in run_names})

@@ -14,7 +14,8 @@ from statistics import median
 from typing import Any, BinaryIO, NamedTuple
 
 from grasp.dashboard.discovery import open_inside
-from grasp.dashboard.tail import ITERATION, LONGEST_LINE, Score, number, record_of
+from grasp.dashboard.tail import ITERATION, Score, number
+from grasp.runs.metrics_log import LONGEST_LINE, parse
 
 GLANCE = 64 << 10
 GLANCE_LINES = 40
@@ -48,7 +49,7 @@ def latest(path: Path) -> Latest | None:
         start = max(0, os.fstat(file.fileno()).st_size - GLANCE)
         block = os.pread(file.fileno(), GLANCE, start)
     lines = block.split(b"\n")[1 if start else 0 : -1][-GLANCE_LINES:]
-    records = [record for line in lines if (record := record_of(line)) is not None]
+    records = [record for line in lines if (record := parse(line)) is not None]
     if not records:
         return None
     moments = _moments(records)
@@ -110,7 +111,7 @@ def _records_at(file: BinaryIO, places: Sequence[int], begins: set[int]) -> Iter
         reached, line = _line_from(file, place, place in begins)
         while line and not line.startswith(ITERATION):
             reached, line = _line_from(file, reached + len(line) + 1, True)
-        record = record_of(line)
+        record = parse(line)
         if record is not None:
             yield record
 

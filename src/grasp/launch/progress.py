@@ -69,7 +69,7 @@ class Display(AbstractContextManager):
 
     def __init__(self, config: Config, console: Console):
         self.config, self.console = config, console
-        self.total = config.iterations * config.steps_per_iteration
+        self.total = config.total_steps
         bar = BarColumn(BAR if console.width >= NARROW else NARROW_BAR)
         columns = ("{task.description}", bar, "{task.percentage:>3.0f}%", TimeRemainingColumn(compact=True))
         self.bars = Progress(*map(_column, columns), Words(), console=console)
@@ -156,8 +156,9 @@ def describe(
         if latest.get(name) is not None:
             label, _, value = shape.format(latest[name]).partition(" ")
             words.append(" ".join(filter(None, (label, trends.get(name), value))))
-    if latest["kind"] == "iteration" and compiled:
-        words.append(f"{steps_per_iteration / max(latest['wall']['took'], 1e-9):,.0f} steps/s")
+    took = (latest.get("wall") or {}).get("took")
+    if latest["kind"] == "iteration" and compiled and took is not None:
+        words.append(f"{steps_per_iteration / max(took, 1e-9):,.0f} steps/s")
     if latest.get("return_mean") is not None:
         score = f"{latest['win_rate']:.0%} wins" if "win_rate" in latest else f"{latest['return_mean']:.1f}"
         words.append(f"greedy {score}")

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from grasp.config import Config
 from grasp.launch.progress import PLAIN_SECONDS, describe
+from grasp.runs.metrics_log import is_final
 
 MOST_ROWS = 20
 """Runs in the table: it must fit a screen."""
@@ -33,12 +34,12 @@ class Row:
 
     @property
     def total(self) -> int:
-        return self.config.iterations * self.config.steps_per_iteration
+        return self.config.total_steps
 
     @property
     def done(self) -> int:
         """Seeds with their last word."""
-        return self.before + sum(is_last(line, self.total) for line in list(self.latest.values()))
+        return self.before + sum(is_final(line, self.total) for line in list(self.latest.values()))
 
     def cells(self) -> tuple[str, str, str, str]:
         seeds = list(self.latest.values())
@@ -83,8 +84,8 @@ class Status(AbstractContextManager):
         latest = row.latest.setdefault(seed, {"took": None})
         latest |= message
         if message["kind"] == "iteration":
-            latest["took"] = message["wall"]["took"]
-        ended = is_last(message, row.total)
+            latest["took"] = (message.get("wall") or {}).get("took")
+        ended = is_final(message, row.total)
         if ended:
             latest["took"] = None
         if ended or (not self.console.is_terminal and time.monotonic() - row.spoken > PLAIN_SECONDS):
@@ -104,7 +105,3 @@ class Status(AbstractContextManager):
         for row in shown[:MOST_ROWS]:
             table.add_row(*(Text(cell) for cell in (row.title, *row.cells())))
         return table
-
-
-def is_last(line: dict[str, Any], total: int) -> bool:
-    return line.get("kind") == "absolute" and line["env_steps"] >= total

@@ -173,7 +173,7 @@ def carry_out(jobs: list[Job], on: str, console: Console) -> list[str]:
             if is_new:
                 begun[job] = runs.create(job.path, job.config, envs.make(job.config.env).spec)
                 left[job] = tasks_of(begun[job])
-            is_touched = any(begun[job].journal(seed).exists() for seed in job.config.seed_list)
+            is_touched = any(begun[job].metrics_log(seed).exists() for seed in job.config.seed_list)
             state = "" if is_new or not is_touched else ": goes on" if left[job] else ": finished before"
             say(console, f"{titles[job]}{state}")
         tasks = [task for job in waiting for task in left[job]]

@@ -43,7 +43,7 @@ class Run:
     def folder(self, seed: int) -> Path:
         return self.path / f"seed-{seed}"
 
-    def journal(self, seed: int) -> Path:
+    def metrics_log(self, seed: int) -> Path:
         return self.folder(seed) / "metrics.jsonl"
 
     def checkpoints(self, seed: int) -> Path:
@@ -142,7 +142,7 @@ def extend(run: Run, steps: int) -> Run:
     if set(run.seeds) != set(run.config.seed_list):
         raise GraspError(f"more steps are for the whole run; type: grasp resume {run.path} --steps {steps}")
     if longer.iterations <= run.config.iterations:
-        reached = run.config.iterations * run.config.steps_per_iteration
+        reached = run.config.total_steps
         raise GraspError(
             f"{run.path} goes to {reached:,} steps already; --steps {steps} would add no iteration of "
             f"{run.config.steps_per_iteration:,}"
