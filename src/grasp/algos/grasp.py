@@ -19,7 +19,7 @@ from grasp.config.hyperparameters import Mappo, Qmix
 from grasp.nn import actor as actors
 from grasp.nn import sharding
 from grasp.nn.actor import Actor
-from grasp.types import GraspError, Key, Metrics, PyTree
+from grasp.types import GraspError, Key, Metric, Metrics, PyTree
 
 
 class Consensus(NamedTuple):
@@ -81,7 +81,7 @@ def solve(
         length = jnp.ones(())
         if hyper.gram == "crossfit":
             direction, info, (folded, signal) = consensus_library.crossfit(group, hyper.operator, group_key)
-            found = {"noise_ratio": folded.noise_ratio, "shrinkage": folded.shrinkage, "signal": signal}
+            found = {Metric.NOISE_RATIO: folded.noise_ratio, "shrinkage": folded.shrinkage, Metric.SIGNAL: signal}
             group, length = jax.tree.map(lambda g: g.mean(0), group), signal
         elif likeness is None:
             direction, info = agree(group, hyper.operator, group_key)
@@ -92,8 +92,8 @@ def solve(
         kept |= dict.fromkeys(parts, length)
         found |= described(hyper, group, info, length, group_key)
         cosine = found.pop("cosine")
-        found["cosines"] = cosine[jnp.triu_indices(len(cosine), 1)]  # pairs (0,1), (0,2), …
-        found |= {"residual": info.residual, "qp_iterations": info.iterations, "qp_status": info.status}
+        found[Metric.COSINES] = cosine[jnp.triu_indices(len(cosine), 1)]  # pairs (0,1), (0,2), …
+        found |= {Metric.RESIDUAL: info.residual, "qp_iterations": info.iterations, Metric.QP_STATUS: info.status}
         diagnostics |= {f"{parts[0]}_{name}" if place else name: value for name, value in found.items()}
     outside = {name: zeros(one_agent(part, is_own)) for name, part, is_own in named(hyper, actor) if name not in u}
     return Consensus(Actor(**u, **outside), diagnostics, kept)
@@ -108,9 +108,9 @@ def described(
     if hyper.gram != "batch":
         own = agree(gradients, "mean", key)[1]
         seen = consensus_library.diagnose(info.gram, info.weights, info.scale)
-        found = {"estimated_conflict_rate": seen["conflict_rate"]}
+        found = {"estimated_conflict_rate": seen[Metric.CONFLICT_RATE]}
     found |= consensus_library.diagnose(own.gram, info.weights, own.scale)
-    return found | {name: length * found[name] for name in ("u_norm", "u_ratio")}
+    return found | {name: length * found[name] for name in (Metric.U_NORM, Metric.U_RATIO)}
 
 
 def agree(gradients: PyTree, operator: str, key: Key) -> tuple[PyTree, consensus_library.Info]:
@@ -211,7 +211,7 @@ def off_policy(hyper: Qmix, actor: Actor, gradient: Actor, key: Key, folds: Acto
     consensus = solve(hyper, actor, {name: getattr(basis, name) for name in chosen}, key)
     u = undamped(consensus)
     factors, clipped, frozen = off_policy_factors(hyper, chosen, u)
-    on_gradient, ones = hyper.gamma_on == "gradient", jnp.ones(consensus.diagnostics["norms"].shape)
+    on_gradient, ones = hyper.gamma_on == "gradient", jnp.ones(consensus.diagnostics[Metric.NORMS].shape)
     aims = {name: jax.tree.map(lambda g, d: g + d[None], g_i, getattr(u, name)) for name, g_i in chosen.items()}
     if hyper.control == "step_size":
         for group in groups(hyper):
@@ -228,13 +228,13 @@ def off_policy(hyper: Qmix, actor: Actor, gradient: Actor, key: Key, folds: Acto
                 Gamma = 1 - signal * (1 - Gamma)
             moved[name] = each if is_own else jax.tree.map(lambda v: v.sum(0), each)
         factor[name] = jax.tree.map(lambda x, f=Gamma, own=is_own: ablations.agentwise(f, x) if own else f.mean(), part)
-    statuses = [consensus.diagnostics.pop(n) for n in list(consensus.diagnostics) if n.endswith("qp_status")]
+    statuses = [consensus.diagnostics.pop(n) for n in list(consensus.diagnostics) if n.endswith(Metric.QP_STATUS)]
     counts = {
-        "frozen_steps": frozen.astype(jnp.float32),
-        "clipped_factors": clipped,
-        "uncertified_steps": (jnp.stack(statuses).max() > consensus_library.Status.ROUNDING).astype(jnp.float32),
+        Metric.FROZEN_STEPS: frozen.astype(jnp.float32),
+        Metric.CLIPPED_FACTORS: clipped,
+        Metric.UNCERTIFIED_STEPS: (jnp.stack(statuses).max() > consensus_library.Status.ROUNDING).astype(jnp.float32),
     }
-    factors = {f"{g[0]}_factors" if place else "factors": factors[g[0]] for place, g in enumerate(groups(hyper))}
+    factors = {f"{g[0]}_factors" if place else Metric.FACTORS: factors[g[0]] for place, g in enumerate(groups(hyper))}
     return Realigned(Actor(**moved), None if on_gradient else Actor(**factor), consensus.diagnostics | factors | counts)
 
 

@@ -13,7 +13,7 @@ from grasp.config.hyperparameters import Mappo
 from grasp.nn import actor as actors
 from grasp.nn import critic as critics
 from grasp.nn.actor import Actor
-from grasp.types import Decision, EnvSpec, Key, Metrics, Observation, PyTree, Trajectory
+from grasp.types import Decision, EnvSpec, Key, Metric, Metrics, Observation, PyTree, Trajectory
 
 
 class Memory(NamedTuple):
@@ -118,5 +118,7 @@ def shuffled(hyper: Mappo, num_chunks: int, key: Key) -> Int[Array, "steps C"]:
 
 def summary(stats: Metrics) -> Metrics:
     """One number a metric for the iteration: means over its steps, sums of counts, the divergence where it ended."""
-    total = {name: value.sum() if name.endswith("skipped_steps") else value.mean() for name, value in stats.items()}
+    total = {
+        name: value.sum() if name.endswith(Metric.SKIPPED_STEPS) else value.mean() for name, value in stats.items()
+    }
     return total | {"approx_kl_last": stats["approx_kl"][..., -1].mean()}

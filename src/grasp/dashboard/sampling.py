@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 from grasp.dashboard.discovery import open_inside
 from grasp.dashboard.tail import ITERATION, Score, number
 from grasp.runs.metrics_log import LONGEST_LINE, parse
+from grasp.types import Metric
 
 GLANCE = 64 << 10
 GLANCE_LINES = 40
@@ -55,7 +56,7 @@ def latest(path: Path) -> Latest | None:
     moments = _moments(records)
     passed = [(b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise(moments)]
     gap = max((seconds for seconds, _ in passed), default=0.0)
-    compares = any(f"{prefix}conflict_rate" in record for record in records for prefix in PREFIXES)
+    compares = any(f"{prefix}{Metric.CONFLICT_RATE}" in record for record in records for prefix in PREFIXES)
     return Latest(records[-1]["env_steps"], records[-1]["kind"], _rate(passed), gap, compares)
 
 
