@@ -187,7 +187,7 @@ def apart(a: np.ndarray, b: np.ndarray) -> str:
 def logged(run: RunData) -> list[str]:
     """Means of what the iterations of a run logged, over those that are kept: how far an update moves the policy, early
     and in all, and of which kind the u was that it added, where that was u*."""
-    lines = [line for file in sorted(run.path.glob("seed-*/metrics.jsonl")) for line in metrics_log.read(file)]
+    lines = [line for file in sorted(run.path.glob("seed-*/metrics.jsonl")) for line in metrics_log.read(file).records]
     moved = [(line["env_steps"], line["approx_kl_last"]) for line in lines if "approx_kl_last" in line]
     early = [kl for steps, kl in moved if steps <= EARLY * run.config["steps"]]
     of = {name: [line[name] for line in lines if line.get(name) is not None] for name in LOGGED}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import grasp
+from grasp.types import Kind, Metric
 
 ROOT = Path(grasp.__file__).parent
 LAYERS = [
@@ -78,6 +79,32 @@ def test_the_consensus_knows_only_jax_and_optax():
 def test_environments_import_only_the_nouns():
     for path in (ROOT / "envs").rglob("*.py"):
         assert imports(path) <= {"envs", "types"}, path
+
+
+NOT_METRICS = {
+    ("hyperparameters.py", "iteration"): "a choice of --refresh",
+    ("validation.py", "iteration"): "a choice of --refresh",
+    ("parser.py", "absolute"): "a choice of --score",
+    ("run_data.py", "absolute"): "a choice of --score",
+    ("comparability.py", "absolute"): "a choice of --score",
+    ("parser.py", "episodes"): "an option",
+    ("custom.py", "wins"): "an option",
+    ("listing.py", "wins"): "a column",
+    ("summary.py", "wins"): "a column",
+    ("export.py", "win_rate"): "marl-eval's name",
+    ("smac.py", "weights"): "SMACv2's name",
+}
+"""Where the text of a metric's name or a record's kind means something else."""
+
+
+def test_metrics_and_kinds_of_records_are_named_in_one_place():
+    names = {value for owner in (Kind, Metric) for name, value in vars(owner).items() if not name.startswith("_")}
+    found = set()
+    for path in FILES:
+        if room(path) not in ("types", "consensus"):
+            constants = (node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant))
+            found |= {(path.name, value) for value in constants if isinstance(value, str) and value in names}
+    assert found == set(NOT_METRICS), "use grasp.types.Kind and grasp.types.Metric"
 
 
 def test_importing_the_library_pulls_in_nothing_heavy_and_changes_no_setting():

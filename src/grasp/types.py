@@ -16,7 +16,8 @@ a     actions of one agent
 Functions of an environment are written for one copy (no `B`); the collector adds `B` with `vmap`.
 """
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,8 +29,63 @@ Key = PRNGKeyArray
 Metrics = dict[str, Array]
 
 
+class Kind:
+    """What a record of the metrics log or a message about progress is: its `kind`."""
+
+    ITERATION = "iteration"
+    EVALUATION = "evaluation"
+    ABSOLUTE = "absolute"
+    """The best evaluation's policy, evaluated again at the end of training."""
+    NOTICE = "notice"
+    """A message for the user, with its `text`; not in the metrics log."""
+    BEGAN = "began"
+    """A seed's process has started; not in the metrics log."""
+
+
+class Metric:
+    """The metrics that are read by name anywhere. `grasp.consensus`, which imports nothing of grasp, writes its own."""
+
+    EPISODES = "episodes"
+    RETURN_MEAN = "return_mean"
+    WIN_RATE = "win_rate"
+    RETURNS = "returns"
+    """Per episode, as the wins."""
+    WINS = "wins"
+    BEST_ENV_STEPS = "best_env_steps"
+    TRAIN_RETURN = "train_return"
+    TRAIN_WIN_RATE = "train_win_rate"
+    CONFLICT_RATE = "conflict_rate"
+    MEAN_COSINE = "mean_cosine"
+    COSINES = "cosines"
+    NORMS = "norms"
+    WEIGHTS = "weights"
+    FACTORS = "factors"
+    U_NORM = "u_norm"
+    U_RATIO = "u_ratio"
+    NOISE_RATIO = "noise_ratio"
+    SIGNAL = "signal"
+    RESIDUAL = "residual"
+    MIN_ALIGNMENT = "min_alignment"
+    QP_STATUS = "qp_status"
+    SKIPPED_STEPS = "skipped_steps"
+    UNCERTIFIED_STEPS = "uncertified_steps"
+    FROZEN_STEPS = "frozen_steps"
+    CLIPPED_FACTORS = "clipped_factors"
+
+
 class GraspError(Exception):
     """A user's mistake: one sentence that names it and says what to type instead. The command line exits with 2."""
+
+
+def suggest(name: str, known: Iterable[str], otherwise: str = "", prefix: str = "") -> str:
+    """The end of an error message about an unknown name: the nearest known name, behind `prefix`; where none is near,
+    `otherwise`, or all of them."""
+    # neither case nor leading dashes make names alike: '--lr' is not close to '--on', and 'FIG-MPE' is 'fig-mpe'
+    spelt = {other.lower().lstrip("-"): other for other in known}
+    close = difflib.get_close_matches(name.lower().lstrip("-"), spelt, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean '{prefix}{spelt[close[0]]}'?"
+    return otherwise or f"known: {', '.join(spelt.values())}"
 
 
 @dataclass(frozen=True)

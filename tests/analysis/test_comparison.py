@@ -235,7 +235,7 @@ def test_a_line_whose_scores_are_no_numbers_is_a_broken_one_also_at_the_end(tmp_
     lines[place] |= values
     metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
     (found,) = load_runs([run])
-    assert found.warnings == (f"{metrics} line {place + 1} is not a whole record and is left out",)
+    assert found.warnings == (f"line {place + 1} of {metrics} is damaged and is left out",)
     seed = found.seeds[1]
     assert len(seed.evaluations) == (3 if kind == "evaluation" else 4)
     assert (seed.absolute is None) == (kind == "absolute")

@@ -215,7 +215,7 @@ def test_marl_eval_export_follows_its_schema(tmp_path):
     metrics = a / "seed-1" / "metrics.jsonl"
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     lines[0] |= {"returns": [2.0, None], "wins": [1, 0]}
-    metrics.write_text("\n".join(map(json.dumps, lines)))
+    metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = json.loads(export.marl_eval(load_runs([a, b, c])))
     assert set(found) == {"skirmish", "my.module:game"}
     assert set(found["skirmish"]) == {"mmm2"}

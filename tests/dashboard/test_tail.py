@@ -7,7 +7,8 @@ import pytest
 from dashboard_runs import as_lines, evaluation, iteration
 
 from grasp.dashboard import tail as tails
-from grasp.dashboard.tail import Score, Tail, number, record_of
+from grasp.dashboard.tail import Score, Tail, number
+from grasp.runs.metrics_log import BLOCK, LONGEST_LINE
 
 
 def read_all(tail: Tail) -> Tail:
@@ -33,7 +34,7 @@ def test_only_what_is_new_is_read(path, monkeypatch):
     path.write_bytes(as_lines(evaluation(0, 1.0)))
     tail = read_all(Tail(path))
     taken = []
-    monkeypatch.setattr(tails, "_take", lambda seen, whole, start: taken.append((whole, start)))
+    monkeypatch.setattr(tails, "_take", lambda seen, block: taken.append((block.content, block.start)))
     assert not tail.advance()
     more = as_lines(evaluation(100, 2.0))
     before = path.stat().st_size
@@ -77,7 +78,7 @@ def test_what_is_no_record_is_skipped_and_counted(path, line):
 
 
 @pytest.mark.parametrize("start", [b'{"kind": "evaluation", "x": "', tails.ITERATION, b""])
-@pytest.mark.parametrize("size", [tails.LONGEST_LINE + 10, 2 * tails.BLOCK + 7])
+@pytest.mark.parametrize("size", [LONGEST_LINE + 10, 2 * BLOCK + 7])
 def test_a_gigantic_line_is_skipped_and_counted_once(path, start, size):
     path.write_bytes(as_lines(evaluation(0, 1.0)) + start + b"x" * size + b"\n" + as_lines(evaluation(100, 2.0)))
     seen = read_all(Tail(path)).seen
@@ -86,10 +87,9 @@ def test_a_gigantic_line_is_skipped_and_counted_once(path, start, size):
 
 
 def test_a_gigantic_line_without_end_is_not_kept(path):
-    path.write_bytes(as_lines(evaluation(0, 1.0)) + b"y" * (2 * tails.BLOCK))
+    path.write_bytes(as_lines(evaluation(0, 1.0)) + b"y" * (2 * BLOCK))
     tail = read_all(Tail(path))
     assert tail.seen.offset == path.stat().st_size
-    assert len(tail.seen.ending) <= 80
     with path.open("ab") as file:
         file.write(b"yy\n" + as_lines(evaluation(100, 2.0)))
     assert list(read_all(tail).seen.scores) == [0, 100]
@@ -172,5 +172,3 @@ def test_gaps_and_numbers():
     assert number(float("nan")) is None
     assert number(10**400) is None
     assert number(3) == 3.0
-    assert record_of(b'{"kind": "evaluation", "env_steps": 5.0}') == {"kind": "evaluation", "env_steps": 5}
-    assert record_of(b'{"kind": "evaluation", "env_steps": NaN}') is None

@@ -83,11 +83,11 @@ def test_a_folder_that_becomes_a_link_later_is_not_followed(tmp_path):
     root = tmp_path / "root"
     run = write_run(root / "run", {0: as_lines(evaluation(0, 1.0))})
     found = looked(root)
-    journal = only(found).seeds[0].tail.path
+    log = only(found).seeds[0].tail.path
     (run / "seed-0" / "metrics.jsonl").unlink()
     (run / "seed-0").rmdir()
     (run / "seed-0").symlink_to(outside / "seed-0")
-    assert discovery.open_inside(journal) is None
+    assert discovery.open_inside(log) is None
     with discovery.open_inside(outside.resolve() / "seed-0" / "metrics.jsonl") as file:
         assert file.read(1) == b"{"
 

@@ -133,7 +133,7 @@ def test_a_task_that_fails_does_not_keep_the_others_from_training(tmp_path):
 def test_finished_seeds_are_no_tasks_and_mapped_seeds_are_one(tmp_path):
     run = grasp.train("mappo", "matrix/climbing", out=tmp_path / "run", parallel="vmap", seeds=2, **TINY)
     assert tasks_of(run) == []
-    run.journal(1).write_text("")
+    run.metrics_log(1).write_text("")
     assert tasks_of(run) == [Task(run, (0, 1))]
     with pytest.raises(grasp.GraspError, match="train as one program"):
         tasks_of(runs.find(run.folder(1)))
@@ -195,7 +195,7 @@ def test_workers_of_one_machine_choose_different_cores():
             process.communicate()
 
 
-def test_a_journal_is_followed_as_it_grows_and_as_it_is_cut_back(tmp_path):
+def test_a_metrics_log_is_followed_as_it_grows_and_as_it_is_cut_back(tmp_path):
     path = tmp_path / "metrics.jsonl"
     follower = Follower(path)
     assert follower.news() == []

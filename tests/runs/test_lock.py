@@ -154,7 +154,7 @@ def test_a_holder_that_was_taken_over_neither_renews_nor_removes_the_claim(tmp_p
 
 @pytest.mark.parametrize("kind", ["iteration", "evaluation"])
 def test_a_training_that_was_taken_over_writes_nothing_more(tmp_path, kind):
-    """Whatever the holder would write next: a line of the journal, or a snapshot."""
+    """Whatever the holder would write next: a line of the metrics log, or a snapshot."""
     run = grasp.train("mappo", "matrix/climbing", out=tmp_path / "straight", **TINY)
     expected = lines_of(run.path)
     cut = runs.create(tmp_path / "cut", run.config, grasp.envs.base.make("matrix/climbing").spec)

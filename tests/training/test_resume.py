@@ -62,8 +62,8 @@ def cut_back(folder: Path) -> None:
     """As if killed in the middle: without the newest checkpoint, the policy and the last line."""
     checkpoint.stored(folder / "checkpoints")[-1].unlink()
     (folder / "policy.safetensors").unlink()
-    journal = folder / "metrics.jsonl"
-    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))
+    log = folder / "metrics.jsonl"
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
 
 
 @pytest.mark.slow
@@ -223,7 +223,7 @@ def test_a_group_goes_on_from_the_newest_checkpoint_that_all_seeds_have(alone, t
     for seed in (0, 1):  # killed between the seeds' first checkpoints: all begin again
         for file in checkpoint.stored(run.checkpoints(seed)):
             file.unlink()
-        run.journal(seed).write_bytes(b"")
+        run.metrics_log(seed).write_bytes(b"")
     grasp.resume(run.path)
     assert [lines_of(run.path, seed) for seed in (0, 1)] == expected
 
@@ -234,20 +234,20 @@ def content(run) -> dict[Path, bytes]:
 
 
 def test_a_damaged_line_is_named_before_anything_is_touched_and_the_seeds_can_be_trained_anew(tmp_path):
-    """Seed 0 has lost its newest checkpoint, so seed 1's would be removed; seed 0's journal is opened first."""
+    """Seed 0 has lost its newest checkpoint, so seed 1's would be removed; seed 0's metrics log is opened first."""
     sizes = ALONE | {"seeds": 2, "steps": 80 * 6, "eval_interval": 80 * 2}
     run = grasp.train("mappo", "probe/memory", out=tmp_path / "run", **sizes)
     expected = [lines_of(run.path, seed) for seed in (0, 1)]
     checkpoint.stored(run.checkpoints(0))[-1].unlink()
-    lines = run.journal(1).read_bytes().splitlines(keepends=True)
+    lines = run.metrics_log(1).read_bytes().splitlines(keepends=True)
     lines[2] = lines[2][:20] + b"\0" + lines[2][21:]
-    run.journal(1).write_bytes(b"".join(lines))
+    run.metrics_log(1).write_bytes(b"".join(lines))
     before = content(run)
     with pytest.raises(grasp.GraspError) as mistake:
         grasp.resume(run.path)
     folders = f"{run.folder(0)} {run.folder(1)}"  # they train as one
     assert str(mistake.value) == (
-        f"line 3 of {run.journal(1)} is damaged; restore the file, or remove {folders} and train anew with: "
+        f"line 3 of {run.metrics_log(1)} is damaged; restore the file, or remove {folders} and train anew with: "
         f"grasp resume {run.path}"
     )
     assert content(run) == before

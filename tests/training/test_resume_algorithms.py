@@ -56,8 +56,8 @@ def test_a_damaged_segment_is_named_and_the_checkpoint_before_it_used(tmp_path, 
     newest = replay_store.stored(run.checkpoints(0))[-1]
     newest.write_bytes(newest.read_bytes()[:-10])
     run.policy(0).unlink()
-    journal = run.journal(0).read_bytes().splitlines(keepends=True)
-    run.journal(0).write_bytes(b"".join(journal[:-1]))
+    log = run.metrics_log(0).read_bytes().splitlines(keepends=True)
+    run.metrics_log(0).write_bytes(b"".join(log[:-1]))
     grasp.resume(run.path)
     shown = capsys.readouterr().out.replace("\n", "")
     assert newest.name in shown
@@ -69,10 +69,10 @@ def test_where_all_segments_are_lost_one_sentence_says_so_and_nothing_is_touched
     run = grasp.train("qmix", "probe/memory", out=tmp_path / "run", **SHORT)
     for path in replay_store.stored(run.checkpoints(0)):
         path.unlink()
-    before = run.journal(0).read_bytes()
+    before = run.metrics_log(0).read_bytes()
     with pytest.raises(grasp.GraspError, match=r"lacks some of the episodes .* no other checkpoint is left"):
         grasp.resume(run.path, steps=80 * 28)
-    assert run.journal(0).read_bytes() == before
+    assert run.metrics_log(0).read_bytes() == before
 
 
 def test_a_run_begun_again_does_not_find_the_episodes_of_the_last_one(tmp_path):
@@ -80,7 +80,7 @@ def test_a_run_begun_again_does_not_find_the_episodes_of_the_last_one(tmp_path):
     expected = lines_of(run.path, 0)
     for path in checkpoint.stored(run.checkpoints(0)):
         path.unlink()
-    run.journal(0).write_bytes(b"")
+    run.metrics_log(0).write_bytes(b"")
     scrap = run.checkpoints(0) / f".{replay_store.path_of(run.checkpoints(0), 0, 9).name}.123"
     scrap.write_bytes(b"half")
     grasp.resume(run.path)

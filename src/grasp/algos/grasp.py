@@ -23,7 +23,7 @@ from grasp.nn import actor as actors
 from grasp.nn import sharding
 from grasp.nn.actor import Actor
 from grasp.nn.sharding import Partial
-from grasp.types import GraspError, Key, Metrics, PyTree
+from grasp.types import GraspError, Key, Metric, Metrics, PyTree
 
 
 class Consensus(NamedTuple):
@@ -109,7 +109,7 @@ def solve(
         signal = jnp.ones(())
         if hyper.gram == "crossfit":
             direction, info, (folded, signal) = consensus_library.crossfit(group, hyper.operator, group_key)
-            found = {"noise_ratio": folded.noise_ratio, "shrinkage": folded.shrinkage, "signal": signal}
+            found = {Metric.NOISE_RATIO: folded.noise_ratio, "shrinkage": folded.shrinkage, Metric.SIGNAL: signal}
             group = jax.tree.map(lambda g: g.mean(0), group)
         elif likeness is None:
             direction, info = agree(group, hyper.operator, group_key)
@@ -120,8 +120,8 @@ def solve(
         signals |= dict.fromkeys(parts, signal)
         found |= described(hyper, group, info, signal, group_key)
         cosine = found.pop("cosine")
-        found["cosines"] = cosine[jnp.triu_indices(len(cosine), 1)]  # pairs (0,1), (0,2), …
-        found |= {"residual": info.residual, "qp_iterations": info.iterations, "qp_status": info.status}
+        found[Metric.COSINES] = cosine[jnp.triu_indices(len(cosine), 1)]  # pairs (0,1), (0,2), …
+        found |= {Metric.RESIDUAL: info.residual, "qp_iterations": info.iterations, Metric.QP_STATUS: info.status}
         diagnostics |= {f"{parts[0]}_{name}" if index else name: value for name, value in found.items()}
     outside = {name: zeros(one_agent(part, is_own)) for name, part, is_own in named(hyper, actor) if name not in u}
     return Consensus(Actor(**u, **outside), diagnostics, signals)
@@ -136,9 +136,9 @@ def described(
     if hyper.gram != "batch":
         own = agree(gradients, "mean", key)[1]
         seen = consensus_library.diagnose(info.gram, info.weights, info.scale)
-        found = {"estimated_conflict_rate": seen["conflict_rate"]}
+        found = {"estimated_conflict_rate": seen[Metric.CONFLICT_RATE]}
     found |= consensus_library.diagnose(own.gram, info.weights, own.scale)
-    return found | {name: signal * found[name] for name in ("u_norm", "u_ratio")}
+    return found | {name: signal * found[name] for name in (Metric.U_NORM, Metric.U_RATIO)}
 
 
 def agree(gradients: PyTree, operator: str, key: Key) -> tuple[PyTree, consensus_library.Info]:
@@ -220,19 +220,19 @@ def off_policy(hyper: Qmix, actor: Actor, gradient: Actor, key: Key, folds: Acto
         factor |= dict.fromkeys(group, scaled.update_factors)
         clipped += scaled.clipped
         frozen |= is_frozen(own, u) if signal is None else False
-        stats[f"{group[0]}_factors" if index else "factors"] = scaled.factors
-    statuses = [stats.pop(name) for name in list(stats) if name.endswith("qp_status")]
+        stats[f"{group[0]}_factors" if index else Metric.FACTORS] = scaled.factors
+    statuses = [stats.pop(name) for name in list(stats) if name.endswith(Metric.QP_STATUS)]
     stats |= {
-        "frozen_steps": frozen.astype(jnp.float32),
-        "clipped_factors": clipped,
-        "uncertified_steps": (jnp.stack(statuses).max() > consensus_library.Status.ROUNDING).astype(jnp.float32),
+        Metric.FROZEN_STEPS: frozen.astype(jnp.float32),
+        Metric.CLIPPED_FACTORS: clipped,
+        Metric.UNCERTIFIED_STEPS: (jnp.stack(statuses).max() > consensus_library.Status.ROUNDING).astype(jnp.float32),
     }
     for name, _, is_own in named(hyper, actor):
         if name in factor and not is_own:
             moved[name] = jax.tree.map(lambda v: v.sum(0), moved[name])
     if hyper.gamma_on == "gradient":
         return Realigned(Actor(**moved), None, stats)
-    ones = jnp.ones(stats["norms"].shape)
+    ones = jnp.ones(stats[Metric.NORMS].shape)
     factors = {name: update_factor(factor.get(name, ones), part, is_own) for name, part, is_own in named(hyper, actor)}
     return Realigned(Actor(**moved), Actor(**factors), stats)
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from grasp.types import Metrics, PyTree
+from grasp.types import Metric, Metrics, PyTree
 
 
 def clipped_adam(lr: float, eps: float, max_grad_norm: float, decay_steps: int = 0) -> optax.GradientTransformation:
@@ -31,4 +31,4 @@ def ascend(
         updates = jax.tree.map(jnp.multiply, updates, factor)
     proposed = (optax.apply_updates(params, updates), next_opt_state)
     params, opt_state = jax.tree.map(lambda new, old: jnp.where(usable, new, old), proposed, (params, opt_state))
-    return params, opt_state, {"grad_norm": norm, "skipped_steps": 1.0 - usable}
+    return params, opt_state, {"grad_norm": norm, Metric.SKIPPED_STEPS: 1.0 - usable}

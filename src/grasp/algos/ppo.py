@@ -22,7 +22,7 @@ from grasp.config.hyperparameters import Mappo
 from grasp.nn import actor as actors
 from grasp.nn import critic as critics
 from grasp.nn.actor import Actor
-from grasp.types import Decision, EnvSpec, Key, Metrics, Observation, PyTree, Trajectory
+from grasp.types import Decision, EnvSpec, Key, Metric, Metrics, Observation, PyTree, Trajectory
 
 
 class Memory(NamedTuple):
@@ -247,5 +247,7 @@ def actor_step(optimiser: optax.GradientTransformation, state: State, gradient: 
 
 def summary(stats: Metrics) -> Metrics:
     """One number per metric for the iteration: means over its steps, sums of counts, and the last step's divergence."""
-    total = {name: value.sum() if name.endswith("skipped_steps") else value.mean() for name, value in stats.items()}
+    total = {
+        name: value.sum() if name.endswith(Metric.SKIPPED_STEPS) else value.mean() for name, value in stats.items()
+    }
     return total | {"approx_kl_last": stats["approx_kl"][..., -1].mean()}

@@ -25,7 +25,7 @@ from grasp.config.hyperparameters import Qmix
 from grasp.nn import actor as actors
 from grasp.nn import mixer as mixers
 from grasp.nn.actor import Actor
-from grasp.types import Algorithm, Decision, EnvSpec, GraspError, Key, Metrics, Observation, PyTree, Trajectory
+from grasp.types import Algorithm, Decision, EnvSpec, GraspError, Key, Metric, Metrics, Observation, PyTree, Trajectory
 
 TILE_ROWS = 32
 """Rows (episodes × agents) of a tile: whole episodes are long, so fewer fit the cache than of MAPPO's chunks."""
@@ -169,7 +169,7 @@ def fit(
     return light._replace(replay=episodes), means | counts | run
 
 
-COUNTED = ("skipped_steps", "frozen_steps", "clipped_factors", "uncertified_steps", "target_copies")
+COUNTED = (Metric.SKIPPED_STEPS, Metric.FROZEN_STEPS, Metric.CLIPPED_FACTORS, Metric.UNCERTIFIED_STEPS, "target_copies")
 """Metrics that add up over the gradient steps of an iteration; the others are means."""
 
 

@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from grasp.analysis import statistics
 from grasp.analysis.run_data import RunData, metric_of, short
+from grasp.types import Metric
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,10 +26,10 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 KNOWN = ("grasp-mappo", "mappo", "grasp-qmix", "qmix", "grasp-happo", "happo", "vdn", "ma2e")
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)))
 TRAINING_LABELS = {
-    "conflict_rate": "conflict rate",
-    "u_ratio": "‖u*‖ / mean ‖g‖",
-    "noise_ratio": "squared gradients / their signal (crossfit)",
-    "signal": "share of u* that is signal (crossfit)",
+    Metric.CONFLICT_RATE: "conflict rate",
+    Metric.U_RATIO: "‖u*‖ / mean ‖g‖",
+    Metric.NOISE_RATIO: "squared gradients / their signal (crossfit)",
+    Metric.SIGNAL: "share of u* that is signal (crossfit)",
 }
 MAX_COLUMNS = 3
 TRAINING_BINS = 50

@@ -12,15 +12,15 @@ import numpy as np
 from jaxtyping import Float
 
 from grasp.analysis.labels import Named, labels
-from grasp.config import EVALUATIONS, RUN_FIELDS, header, presets
+from grasp.config import EVALUATIONS, RUN_FIELDS, from_json, header, presets
 from grasp.config.hyperparameters import ALGORITHMS
 from grasp.runs import CONDENSED, is_seed, locate, read_object
 from grasp.runs.condense import Hashes, hashes_of, sha256
-from grasp.runs.metrics_log import parse
-from grasp.types import GraspError
+from grasp.runs.metrics_log import is_final, read
+from grasp.types import GraspError, Kind, Metric
 
-METRICS = {"win rate": "win_rate", "return": "return_mean"}
-TRAINING = ("conflict_rate", "u_ratio", "noise_ratio", "signal")
+METRICS = {"win rate": Metric.WIN_RATE, "return": Metric.RETURN_MEAN}
+TRAINING = (Metric.CONFLICT_RATE, Metric.U_RATIO, Metric.NOISE_RATIO, Metric.SIGNAL)
 ABSOLUTE, LAST, WHOLE = "absolute", "last 10 %", "whole run"
 SCORES = {"absolute": ABSOLUTE, "last": LAST, "whole": WHOLE}
 """By the words of --score."""
@@ -45,6 +45,8 @@ class SeedData:
     seed: int
     evaluations: tuple[Evaluation, ...]
     absolute: Evaluation | None
+    is_finished: bool
+    """Whether it has trained for all of the configured steps."""
     training: dict[str, Float[np.ndarray, "2 _"]]
     """Training metric -> (env steps, values), only those in `TRAINING` that the run has."""
     env_steps: int
@@ -161,19 +163,20 @@ def load_runs(paths: Sequence[str | Path]) -> list[RunData]:
 
 def _load_run(path: Path) -> RunData:
     directory, only = locate(path)
-    config = header((directory / "config.json").read_text(errors="replace"), str(directory / "config.json"))
+    text, source = (directory / "config.json").read_text(errors="replace"), str(directory / "config.json")
+    config = header(text, source)
     versions = {}
     if (directory / "versions.json").is_file():
         versions = read_object(directory / "versions.json")
     numbers = sorted(int(d.name[5:]) for d in directory.iterdir() if is_seed(d))
-    hashes = hashes_of(directory)
-    read = [_load_seed(directory, n, hashes) for n in ([only] if only is not None else numbers)]
-    seeds = tuple(seed for seed, _ in read if seed.evaluations)
-    warnings = [w for _, found in read for w in found]
+    hashes, total = hashes_of(directory), _total_steps(text, source)
+    loaded = [_load_seed(directory, n, hashes, total) for n in ([only] if only is not None else numbers)]
+    seeds = tuple(seed for seed, _ in loaded if seed.evaluations)
+    warnings = [w for _, found in loaded for w in found]
     if not seeds and warnings:
         raise GraspError(f"run '{path}' has no evaluation: {warnings[0]}; restore the file, or leave this run out")
     if not seeds:
-        done = max((seed.env_steps for seed, _ in read), default=0)
+        done = max((seed.env_steps for seed, _ in loaded), default=0)
         raise GraspError(
             f"run '{path}' has no evaluation yet ({done:,} of {config.get('steps', 'unknown')} env steps done); "
             f"wait for the first, or continue it with 'grasp resume {directory}'"
@@ -182,7 +185,7 @@ def _load_run(path: Path) -> RunData:
     if bare:
         lacks = f"{CONDENSED} has no SHA-256 of what was kept of seed {', '.join(bare)}"
         warnings.append(f"{path}: {lacks}, so whether it was changed cannot be checked")
-    warnings += [f"{path}: seed {s.seed} has no evaluation and is left out" for s, _ in read if s not in seeds]
+    warnings += [f"{path}: seed {s.seed} has no evaluation and is left out" for s, _ in loaded if s not in seeds]
     if only is None:
         warnings += [f"{path}: seed {n} has not begun and is left out" for n in _planned(config) if n not in numbers]
     algo, env = str(config["algo"]), str(config["env"])
@@ -195,34 +198,25 @@ def _planned(config: dict[str, Any]) -> range:
     return range(first, first + number) if isinstance(first, int) and isinstance(number, int) else range(0)
 
 
-def _parse(line: str) -> dict[str, Any] | None:
-    """The record on a line, or None if it is not a whole one: what is read of it must be numbers."""
-    record = parse(line.encode())
-    if record is None or not isinstance(record["env_steps"], int) or not isinstance(record.get("episodes"), int | None):
-        return None
-    if record["kind"] not in ("evaluation", ABSOLUTE):
-        return record if _are_numbers([record.get(name) for name in TRAINING]) else None
-    scores = [record.get("return_mean"), record.get("win_rate")]
-    episodes = [record.get("returns") or [], record.get("wins") or []]
-    return record if "return_mean" in record and all(map(_are_numbers, [scores, *episodes])) else None
+def _total_steps(text: str, source: str) -> int:
+    """Environment steps of a finished seed; 0 where this grasp cannot tell."""
+    try:
+        return from_json(text, source).total_steps
+    except GraspError:
+        return 0
 
 
-def _are_numbers(values: Any) -> bool:
-    """Whether it is a list of numbers and of nulls, which stand for NaN."""
-    return isinstance(values, list) and all(isinstance(value, int | float | None) for value in values)
-
-
-def _load_seed(directory: Path, seed: int, hashes: dict[str, Hashes] | None) -> tuple[SeedData, list[str]]:
-    """One seed's records, and what a reader must know of its file; a broken last line without its end is only a run
-    that was killed."""
+def _load_seed(
+    directory: Path, seed: int, hashes: dict[str, Hashes] | None, total_steps: int
+) -> tuple[SeedData, list[str]]:
+    """One seed's records, and what a reader must know of its file. A partial last line is no damage: its process is
+    writing it, or was killed while it did."""
     path = directory / f"seed-{seed}" / "metrics.jsonl"
     content = path.read_bytes() if path.is_file() else b""
-    lines = content.decode(errors="replace").split("\n")
-    parsed = [_parse(line) for line in lines]
-    broken = [i for i, line in enumerate(lines[:-1], 1) if line.strip() and parsed[i - 1] is None]
-    warnings = [f"{path} line {i} is not a whole record and is left out" for i in broken]
-    records = [r for r in parsed if r]
-    if content.strip() and not records:
+    log = read(path, end=len(content))
+    records = log.records
+    warnings = [f"line {number} of {path} is damaged and is left out" for number in log.damaged]
+    if not records and (log.damaged or log.partial):
         warnings = [f"no line of {path} can be read"]
     known, digest = (hashes or {}).get(str(seed)), sha256(content)
     if known and known.kept != digest:
@@ -230,27 +224,34 @@ def _load_seed(directory: Path, seed: int, hashes: dict[str, Hashes] | None) -> 
     elif known:
         digest = known.whole or digest
     # A resumed run may repeat a point: the later line is the one that its checkpoints continue from.
-    points = {r["env_steps"]: _evaluation(r) for r in records if r["kind"] == "evaluation"}
-    absolute = [_evaluation(r) for r in records if r["kind"] == ABSOLUTE]
+    points = {r["env_steps"]: _evaluation(r) for r in records if r["kind"] == Kind.EVALUATION}
+    absolute = [_evaluation(r) for r in records if r["kind"] == Kind.ABSOLUTE]
     training = {}
     for name in TRAINING:
-        series = {r["env_steps"]: r[name] for r in records if r["kind"] == "iteration" and r.get(name) is not None}
+        series = {r["env_steps"]: r[name] for r in records if r["kind"] == Kind.ITERATION and r.get(name) is not None}
         if series:
             training[name] = np.array(sorted(series.items()), dtype=float).T
-    reached = int(max((r["env_steps"] for r in records), default=0))
-    evaluations = tuple(points[step] for step in sorted(points))
-    return SeedData(seed, evaluations, absolute[-1] if absolute else None, training, reached, digest), warnings
+    found = SeedData(
+        seed,
+        evaluations=tuple(points[step] for step in sorted(points)),
+        absolute=absolute[-1] if absolute else None,
+        is_finished=log.last is not None and is_final(log.last, total_steps),
+        training=training,
+        env_steps=max((r["env_steps"] for r in records), default=0),
+        sha256=digest,
+    )
+    return found, warnings
 
 
 def _evaluation(record: dict[str, Any]) -> Evaluation:
-    rate, episodes, value = record.get("win_rate"), record.get("episodes"), record["return_mean"]
+    rate, value = record.get(Metric.WIN_RATE), record[Metric.RETURN_MEAN]
     return Evaluation(
-        env_steps=int(record["env_steps"]),
+        env_steps=record["env_steps"],
         return_mean=math.nan if value is None else float(value),
         win_rate=None if rate is None else float(rate),
-        episodes=None if episodes is None else int(episodes),
-        returns=_numbers(record.get("returns")),
-        wins=_numbers(record.get("wins")),
+        episodes=record.get(Metric.EPISODES),
+        returns=_numbers(record.get(Metric.RETURNS)),
+        wins=_numbers(record.get(Metric.WINS)),
     )
 
 

@@ -15,8 +15,7 @@ from rich.table import Table
 
 from grasp.bench import battles, cost, devices, envs, gradients, hosts, launch, learners, qp, speed, update
 from grasp.bench.measure import Line
-from grasp.config import did_you_mean
-from grasp.types import GraspError
+from grasp.types import GraspError, suggest
 
 BENCHMARKS: dict[str, Callable[[bool], Iterator[Line]]] = {
     "cost": cost.run,
@@ -36,7 +35,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Line]]] = {
 def run(name: str | None, as_json: bool, smoke: bool) -> None:
     """Run one benchmark or all of them, printing each line when it is known."""
     if name is not None and name not in BENCHMARKS:
-        raise GraspError(f"unknown benchmark '{name}'; {did_you_mean(name, BENCHMARKS)}")
+        raise GraspError(f"unknown benchmark '{name}'; {suggest(name, BENCHMARKS)}")
     console = Console()
     for word in [name] if name else list(BENCHMARKS):
         if as_json:

@@ -25,10 +25,10 @@ from grasp.cli.commands import (
     run_train,
     run_watch,
 )
-from grasp.config import RUN_FIELDS, defaults, describe, did_you_mean, parse
+from grasp.config import RUN_FIELDS, defaults, describe, parse
 from grasp.config.hyperparameters import ALGORITHMS
 from grasp.reproduction.suites import BUDGETS, SUITES
-from grasp.types import GraspError
+from grasp.types import GraspError, suggest
 from grasp.version import __version__
 
 
@@ -80,7 +80,7 @@ def parser(arguments: list[str]) -> Parser:
     }
     word = arguments[0] if arguments else ""
     if word and not word.startswith("-") and word not in adders:
-        raise GraspError(f"unknown command '{word}'; {did_you_mean(word, adders)}")
+        raise GraspError(f"unknown command '{word}'; {suggest(word, adders)}")
     for add in adders.values():
         add(commands, arguments)
     if word in adders:
@@ -145,7 +145,7 @@ def refuse_unknown(words: list[str], command: argparse.ArgumentParser) -> None:
     for word in words:
         name = word.partition("=")[0]
         if name.startswith("--") and name not in known:
-            raise GraspError(f"unknown option '{name}'; {did_you_mean(name, known)}")
+            raise GraspError(f"unknown option '{name}'; {suggest(name, known)}")
 
 
 def add_tensorboard_flag(command: argparse.ArgumentParser) -> None:

@@ -10,17 +10,19 @@ from grasp.envs import base as envs
 from grasp.runs import Run
 from grasp.runs.metrics_log import plain, read
 from grasp.training.evaluation import Scores
+from grasp.types import Kind, Metric
 
 
 def print_run(run: Run, console: Console) -> None:
     """The last word of `train` and `resume`: each seed's absolute metric and where everything is."""
-    rows = [line for seed in run.seeds for line in read(run.journal(seed))[-1:] if line["kind"] == "absolute"]
+    last = [read(run.metrics_log(seed)).last for seed in run.seeds]
+    rows = [line for line in last if line and line["kind"] == Kind.ABSOLUTE]
     table = Table(title=f"{run.config.algo} on {run.config.env}", title_justify="left")
     for column in ("seed", "return", "wins", "best at step"):
         table.add_column(column, justify="right")
     for row in rows:
-        wins = f"{row['win_rate']:.1%}" if "win_rate" in row else "–"
-        table.add_row(str(row["seed"]), shown(row["return_mean"]), wins, f"{row['best_env_steps']:,}")
+        wins = f"{row[Metric.WIN_RATE]:.1%}" if Metric.WIN_RATE in row else "–"
+        table.add_row(str(row["seed"]), shown(row[Metric.RETURN_MEAN]), wins, f"{row[Metric.BEST_ENV_STEPS]:,}")
     console.print(table)
     episodes, final = run.config.eval_episodes, run.config.final_episodes
     console.print(
@@ -41,9 +43,10 @@ def score_rows(run: Run, scores: dict[int, Scores], checkpoint: int | None = Non
     for seed, score in scores.items():
         row = {"run": str(run.path), "algo": run.config.algo, "env": run.config.env, "seed": seed, "greedy": True}
         row["checkpoint"] = checkpoint
-        row |= {"episodes": len(score.returned), "return_mean": score.returned.mean(), "returns": score.returned}
+        row |= {Metric.EPISODES: len(score.returned), Metric.RETURN_MEAN: score.returned.mean()}
+        row[Metric.RETURNS] = score.returned
         if envs.make(run.config.env).spec.has_wins:
-            row |= {"win_rate": score.won.mean(), "wins": score.won.astype(int)}
+            row |= {Metric.WIN_RATE: score.won.mean(), Metric.WINS: score.won.astype(int)}
         rows.append(plain(row))
     return rows
 
@@ -55,10 +58,10 @@ def print_scores(rows: list[dict[str, Any]], console: Console) -> None:
         table.add_column(column, justify="right")
     for row in rows:
         wins = "–"
-        interval = wilson(sum(row["wins"]), row["episodes"]) if "wins" in row else None
+        interval = wilson(sum(row[Metric.WINS]), row[Metric.EPISODES]) if Metric.WINS in row else None
         if interval:
-            wins = f"{row['win_rate']:.1%} [{interval[0]:.1%}, {interval[1]:.1%}]"
-        table.add_row(str(row["seed"]), shown(row["return_mean"]), wins)
+            wins = f"{row[Metric.WIN_RATE]:.1%} [{interval[0]:.1%}, {interval[1]:.1%}]"
+        table.add_row(str(row["seed"]), shown(row[Metric.RETURN_MEAN]), wins)
     console.print(table)
     whose = "stored policy" if rows[0]["checkpoint"] is None else f"policy at {rows[0]['checkpoint']:,} steps"
-    console.print(f"{rows[0]['episodes']} greedy episodes of the {whose}, seed by seed", style="dim")
+    console.print(f"{rows[0][Metric.EPISODES]} greedy episodes of the {whose}, seed by seed", style="dim")

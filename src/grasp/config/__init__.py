@@ -5,16 +5,14 @@ This file has `Config`. `hyperparameters` has the options of every algorithm, ea
 Open `hyperparameters` first. Imports types only.
 """
 
-import difflib
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args, get_origin
 
 from grasp.config import presets, validation
 from grasp.config.hyperparameters import ALGORITHMS, ANY, COUNT, NOT_NEGATIVE, POSITIVE, Hyper, Ma2e, Mappo, option
 from grasp.config.validation import require
-from grasp.types import GraspError
+from grasp.types import GraspError, suggest
 
 FORMAT = 1
 """Version of the run directory's layout. A directory of a newer one is refused, not guessed at."""
@@ -63,6 +61,11 @@ class Config:
         return (self.steps + self.uncounted_steps) // self.steps_per_iteration
 
     @property
+    def total_steps(self) -> int:
+        """Environment steps of a seed in whole iterations."""
+        return self.iterations * self.steps_per_iteration
+
+    @property
     def uncounted_steps(self) -> int:
         """Steps taken beside `steps`: MA2E's pretraining, in whole iterations, where it is not to count."""
         if not isinstance(self.hyper, Ma2e) or self.hyper.pretraining_counts:
@@ -85,18 +88,10 @@ LARGEST = 2**31 - 1
 """The largest whole number any option takes: counters are 32-bit."""
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of an error sentence: the nearest known word, or all of them."""
-    # dashes and capitals are no likeness: '--lr' is not nearly '--on', and 'FIG-MPE' is 'fig-mpe'
-    spelt = {name.lower().lstrip("-"): name for name in known}
-    near = difflib.get_close_matches(word.lower().lstrip("-"), spelt, n=1, cutoff=0.5)
-    return f"did you mean '{spelt[near[0]]}'?" if near else f"known: {', '.join(spelt.values())}"
-
-
 def defaults(algo: str) -> Hyper:
     """The options an algorithm's name stands for."""
     if algo not in ALGORITHMS:
-        raise GraspError(f"unknown algorithm '{algo}'; {did_you_mean(algo, ALGORITHMS)}")
+        raise GraspError(f"unknown algorithm '{algo}'; {suggest(algo, ALGORITHMS)}")
     return ALGORITHMS[algo]
 
 
@@ -108,11 +103,12 @@ def configure(algo: str, env: str, options: dict[str, Any]) -> Config:
     known = run_names | hyper_names
     for name, value in options.items():
         if name not in known:
-            raise GraspError(f"unknown option '{name}'; {did_you_mean(name, known)}")
+            raise GraspError(f"unknown option '{name}'; {suggest(name, known)}")
         if not fits(value, known[name].type):
             raise GraspError(f"{name} must be {describe(known[name].type)}, not {value!r}")
         if type(value) in (int, float) and not abs(value) <= LARGEST:
             raise GraspError(f"{name} must be a number up to {LARGEST:,}, not {value}")
+    options = {name: float(value) if known[name].type is float else value for name, value in options.items()}
     chosen = presets.settings(options.get("preset", "default"), hyper, env)
     hyper = replace(hyper, **chosen | {n: v for n, v in options.items() if n in hyper_names})
     config = Config(algo, env, hyper, **{n: v for n, v in options.items() if n in run_names})

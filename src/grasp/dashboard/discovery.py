@@ -30,7 +30,7 @@ class Found:
     id: str
     path: Path
     name: str
-    journals: dict[int, Path]
+    logs: dict[int, Path]
 
 
 def top(directory: str | Path) -> Path:

@@ -19,6 +19,7 @@ from grasp.dashboard.discovery import Found, find_runs, held_locks, read_documen
 from grasp.dashboard.sampling import Latest, latest
 from grasp.dashboard.tail import Tail, number
 from grasp.runs.lock import STALE, here
+from grasp.runs.metrics_log import is_final
 from grasp.types import GraspError
 
 PERIOD = 1.0
@@ -51,7 +52,7 @@ class Seed:
         return self.latest.env_steps if self.latest else max(self.tail.seen.scores, default=0)
 
     def state(self, planned: int, now: float) -> State:
-        if self.latest and self.latest.kind == "absolute" and self.latest.env_steps >= planned:
+        if self.latest and is_final(self.latest._asdict(), planned):
             return "finished"
         silent = now - self.modified
         if self.held and silent > max(STALLED, 3 * self.latest.gap if self.latest else STALLED):
@@ -150,7 +151,7 @@ class Watch:
         entries = {}
         for found in find_runs(self.root):
             entry = self.entries.get(found.id) or Entry(found)
-            entry.seeds = {n: entry.seeds.get(n) or Seed(Tail(path)) for n, path in found.journals.items()}
+            entry.seeds = {n: entry.seeds.get(n) or Seed(Tail(path)) for n, path in found.logs.items()}
             _read_config(entry)
             if entry.seeds or not entry.problem:  # anybody's config.json without seeds is no run
                 entries[found.id] = entry
@@ -213,7 +214,7 @@ def _planned(text: str, config: dict[str, Any]) -> tuple[int, int]:
     """Environment steps of a seed and the number of seeds; whole iterations where this grasp knows the algorithm."""
     try:
         known = configs.from_json(text, "its config.json")
-        return known.iterations * known.steps_per_iteration, known.seeds
+        return known.total_steps, known.seeds
     except (GraspError, RecursionError, ValueError, TypeError, ArithmeticError):
         steps, seeds = (number(config.get(name)) or 0 for name in ("steps", "seeds"))
         return int(min(max(steps, 0), 2**53)), int(min(max(seeds, 1), 10**6))

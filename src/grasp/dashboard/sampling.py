@@ -14,7 +14,9 @@ from statistics import median
 from typing import Any, BinaryIO, NamedTuple
 
 from grasp.dashboard.discovery import open_inside
-from grasp.dashboard.tail import ITERATION, LONGEST_LINE, Score, number, record_of
+from grasp.dashboard.tail import ITERATION, Score, number
+from grasp.runs.metrics_log import LONGEST_LINE, parse
+from grasp.types import Metric
 
 GLANCE = 64 << 10
 GLANCE_LINES = 40
@@ -48,13 +50,13 @@ def latest(path: Path) -> Latest | None:
         start = max(0, os.fstat(file.fileno()).st_size - GLANCE)
         block = os.pread(file.fileno(), GLANCE, start)
     lines = block.split(b"\n")[1 if start else 0 : -1][-GLANCE_LINES:]
-    records = [record for line in lines if (record := record_of(line)) is not None]
+    records = [record for line in lines if (record := parse(line)) is not None]
     if not records:
         return None
     moments = _moments(records)
     passed = [(b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise(moments)]
     gap = max((seconds for seconds, _ in passed), default=0.0)
-    compares = any(f"{prefix}conflict_rate" in record for record in records for prefix in PREFIXES)
+    compares = any(f"{prefix}{Metric.CONFLICT_RATE}" in record for record in records for prefix in PREFIXES)
     return Latest(records[-1]["env_steps"], records[-1]["kind"], _rate(passed), gap, compares)
 
 
@@ -110,7 +112,7 @@ def _records_at(file: BinaryIO, places: Sequence[int], begins: set[int]) -> Iter
         reached, line = _line_from(file, place, place in begins)
         while line and not line.startswith(ITERATION):
             reached, line = _line_from(file, reached + len(line) + 1, True)
-        record = record_of(line)
+        record = parse(line)
         if record is not None:
             yield record
 

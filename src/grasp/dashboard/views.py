@@ -15,15 +15,23 @@ from grasp.consensus import Status
 from grasp.dashboard.monitor import Entry, Seed, Watch
 from grasp.dashboard.sampling import MOST_SAMPLES, PREFIXES, sample, thinned
 from grasp.dashboard.tail import Score, number
+from grasp.types import Metric
 
 MOST_AGENTS = 256
 MOST_COSINES = 200_000
 """Of one answer: with many agents, fewer moments."""
 BAND_POINTS = 200
-SCALARS = ("conflict_rate", "u_ratio", "residual", "mean_cosine", "min_alignment", "qp_status")
-COUNTS = ("skipped_steps", "uncertified_steps", "frozen_steps", "clipped_factors")
-VECTORS = ("weights", "norms", "factors")
-METRICS = ("return_mean", "win_rate")
+SCALARS = (
+    Metric.CONFLICT_RATE,
+    Metric.U_RATIO,
+    Metric.RESIDUAL,
+    Metric.MEAN_COSINE,
+    Metric.MIN_ALIGNMENT,
+    Metric.QP_STATUS,
+)
+COUNTS = (Metric.SKIPPED_STEPS, Metric.UNCERTIFIED_STEPS, Metric.FROZEN_STEPS, Metric.CLIPPED_FACTORS)
+VECTORS = (Metric.WEIGHTS, Metric.NORMS, Metric.FACTORS)
+METRICS = (Metric.RETURN_MEAN, Metric.WIN_RATE)
 
 Object = dict[str, Any]
 
@@ -161,12 +169,15 @@ def _prefixes(records: Sequence[Object]) -> list[str]:
 
 def _compares(record: Object, prefix: str) -> bool:
     """A condensed run keeps the rate but not what each agent had."""
-    return isinstance(record.get(f"{prefix}weights"), list) or number(record.get(f"{prefix}conflict_rate")) is not None
+    return (
+        isinstance(record.get(f"{prefix}{Metric.WEIGHTS}"), list)
+        or number(record.get(f"{prefix}{Metric.CONFLICT_RATE}")) is not None
+    )
 
 
 def _group(records: Sequence[Object], prefix: str) -> Object:
     sized = [r for r in records if _compares(r, prefix)]
-    weights = sized[-1].get(f"{prefix}weights")
+    weights = sized[-1].get(f"{prefix}{Metric.WEIGHTS}")
     num_agents = min(len(weights), MOST_AGENTS) if isinstance(weights, list) else 0
     pairs = num_agents * (num_agents - 1) // 2
     every = math.ceil(len(sized) / max(MOST_COSINES // max(pairs, 1), 20))
@@ -179,8 +190,8 @@ def _group(records: Sequence[Object], prefix: str) -> Object:
         "name": prefix.removesuffix("_"),
         "num_agents": num_agents,
         "x": [r["env_steps"] for r in kept],
-        "cosines": [_vector(r.get(f"{prefix}cosines"), pairs, 3) for r in kept],
-        "statuses": _statuses([number(r.get(f"{prefix}qp_status")) for r in sized]),
+        Metric.COSINES: [_vector(r.get(f"{prefix}{Metric.COSINES}"), pairs, 3) for r in kept],
+        "statuses": _statuses([number(r.get(f"{prefix}{Metric.QP_STATUS}")) for r in sized]),
         **known,
     }
 

@@ -26,13 +26,12 @@ environment's name, `family/task?option=value,option=value`: two tasks that diff
 """
 
 import contextlib
-import difflib
 import importlib
 import math
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-from grasp.types import Env, GraspError, Host
+from grasp.types import Env, GraspError, Host, suggest
 
 
 class _Family(NamedTuple):
@@ -136,8 +135,7 @@ def chosen(name: str, words: str) -> dict[str, Any]:
             values[option] = _guess(text)
             continue
         if option not in known:
-            close = difflib.get_close_matches(option, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known) or 'none'}"
+            hint = suggest(option, known, f"it has {', '.join(known) or 'none'}")
             raise GraspError(f"environment {name!r} has no option {option!r}; {hint}")
         values[option] = _read(option, text, known[option])
     return values
@@ -170,7 +168,5 @@ def _read(option: str, text: str, kind: Any) -> Any:
 
 
 def _suggest(name: str) -> str:
-    close = difflib.get_close_matches(name, names(), n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return f"the families are {', '.join(_FAMILIES)}, or give your own as 'package.module:factory'"
+    families = f"the families are {', '.join(_FAMILIES)}, or give your own as 'package.module:factory'"
+    return suggest(name, names(), families)

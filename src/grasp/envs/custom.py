@@ -7,7 +7,6 @@ has ended where `dones["__all__"]` says so before the limit; at the limit, `max_
 episode is cut, whatever `dones` says, since its own clock speaks there too. All agents are taken to be alive.
 """
 
-import difflib
 import importlib
 from types import ModuleType
 from typing import Any
@@ -17,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from grasp.envs import jaxmarl, pettingzoo
-from grasp.types import Env, EnvSpec, GraspError, Host, Key, Observation, PyTree, Step
+from grasp.types import Env, EnvSpec, GraspError, Host, Key, Observation, PyTree, Step, suggest
 
 OURS = ("horizon", "wins")
 """Options that are not the factory's."""
@@ -49,8 +48,7 @@ def call(name: str, options: dict[str, Any]) -> Any:
         raise GraspError(f"environment {name!r} is not of the form 'package.module:factory'")
     module = _import(path, name)
     if not hasattr(module, attribute):
-        close = difflib.get_close_matches(attribute, dir(module), n=1)
-        hint = f"did you mean '{path}:{close[0]}'?" if close else "give a callable that returns an environment"
+        hint = suggest(attribute, dir(module), "give a callable that returns an environment", prefix=f"{path}:")
         raise GraspError(f"environment {name!r}: the module {path} has no {attribute!r}; {hint}")
     found = getattr(module, attribute)
     try:

@@ -51,7 +51,7 @@ class Plan(NamedTuple):
 
 
 Report = Callable[[Task, dict[str, Any]], None]
-"""Told of every line that a task writes to its journals, of its notices, and where it is known, when it begins."""
+"""Told of every line that a task writes to its metrics logs, of its notices, and where it is known, when it begins."""
 
 
 @runtime_checkable
@@ -71,12 +71,12 @@ class Followers:
     """The metrics logs of tasks, as they grow."""
 
     def __init__(self, tasks: list[Task]):
-        self.journals = {task: [Follower(task.run.journal(seed)) for seed in task.seeds] for task in tasks}
+        self.logs = {task: [Follower(task.run.metrics_log(seed)) for seed in task.seeds] for task in tasks}
 
     def tell(self, report: Report) -> None:
-        for task, journals in self.journals.items():
-            for journal in journals:
-                for line in journal.news():
+        for task, logs in self.logs.items():
+            for log in logs:
+                for line in log.news():
                     report(task, line)
 
 

@@ -114,7 +114,7 @@ def packed(run: Run, seeds: tuple[int, ...]) -> bytes:
     """All that training reads of a run and some of its seeds."""
     files = [run.path / "config.json"]
     for seed in seeds:
-        files += [run.journal(seed), *stored(run.checkpoints(seed)), *stored(run.snapshots(seed))]
+        files += [run.metrics_log(seed), *stored(run.checkpoints(seed)), *stored(run.snapshots(seed))]
     memory = io.BytesIO()
     with zipfile.ZipFile(memory, "w") as archive:
         for path in files:

@@ -24,7 +24,7 @@ from grasp.envs.host import cores
 from grasp.launch.base import EVERY_CORE, Failure, Plan, Report, Task, complaint
 from grasp.launch.memory_check import check_replay
 from grasp.training.loop import plain_faults, train
-from grasp.types import GraspError
+from grasp.types import GraspError, Kind
 
 
 def resolved(config: Config) -> Config:
@@ -136,7 +136,7 @@ class Pool:
 def begin(task: Task, report: Report) -> None:
     """Say that a task no longer waits for a place."""
     for seed in task.seeds:
-        report(task, {"kind": "began", "seed": seed})
+        report(task, {"kind": Kind.BEGAN, "seed": seed})
 
 
 def train_here(task: Task, report: Report) -> Failure | None:

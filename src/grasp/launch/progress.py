@@ -14,15 +14,16 @@ from rich.text import Text
 
 from grasp.config import Config
 from grasp.runs import Run
+from grasp.types import Kind, Metric
 
 SHOWN = {
-    "train_return": "return {:.1f}",
-    "conflict_rate": "conflict {:.0%}",
-    "train_win_rate": "wins {:.0%}",
-    "u_norm": "‖u*‖ {:.2g}",
+    Metric.TRAIN_RETURN: "return {:.1f}",
+    Metric.CONFLICT_RATE: "conflict {:.0%}",
+    Metric.TRAIN_WIN_RATE: "wins {:.0%}",
+    Metric.U_NORM: "‖u*‖ {:.2g}",
 }
 """What matters most stands first: a narrow terminal cuts the rest."""
-TRENDS = ("train_return", "conflict_rate")
+TRENDS = (Metric.TRAIN_RETURN, Metric.CONFLICT_RATE)
 """What is also drawn over time on a terminal."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
 PLAIN_SECONDS = 15.0
@@ -69,7 +70,7 @@ class Display(AbstractContextManager):
 
     def __init__(self, config: Config, console: Console):
         self.config, self.console = config, console
-        self.total = config.iterations * config.steps_per_iteration
+        self.total = config.total_steps
         bar = BarColumn(BAR if console.width >= NARROW else NARROW_BAR)
         columns = ("{task.description}", bar, "{task.percentage:>3.0f}%", TimeRemainingColumn(compact=True))
         self.bars = Progress(*map(_column, columns), Words(), console=console)
@@ -109,28 +110,28 @@ class Display(AbstractContextManager):
 
     def __call__(self, message: dict[str, Any]) -> None:
         seed = message["seed"]
-        if message["kind"] == "notice":
+        if message["kind"] == Kind.NOTICE:
             self.say(f"seed {seed}: {message['text']}")
             return
         if seed not in self.tasks:  # a finished seed goes on with the others of its program
             self.add(seed)
-        if message["kind"] == "began":
+        if message["kind"] == Kind.BEGAN:
             self.bars.update(self.tasks[seed], words="compiling")
             return
         self.latest[seed] |= message
         words = describe(self.latest[seed], self.config.steps_per_iteration, compiled=seed in self.compiled)
         if self.console.is_terminal:
             self.draw(seed, message)
-        if message["kind"] == "iteration":
+        if message["kind"] == Kind.ITERATION:
             self.compiled.add(seed)
-        ended = message["kind"] == "absolute"
+        ended = message["kind"] == Kind.ABSOLUTE
         if not self.console.is_terminal and (ended or time.monotonic() - self.spoken.get(seed, 0) > PLAIN_SECONDS):
             self.spoken[seed] = time.monotonic()
             self.say(f"seed {seed}  {message['env_steps'] / self.total:4.0%}  {words}")
 
     def draw(self, seed: int, message: dict[str, Any]) -> None:
         """Move a seed's bar on, and its trends."""
-        if message["kind"] == "iteration":
+        if message["kind"] == Kind.ITERATION:
             for name in TRENDS:
                 self.trends[seed, name].add(message["env_steps"] / self.total, message.get(name))
         trends = {name: str(self.trends[seed, name]) for name in TRENDS}
@@ -150,15 +151,16 @@ def describe(
     Until a program is `compiled`, an evaluation is followed by a compile, and an iteration's time is mostly that.
     """
     words = []
-    if latest["kind"] == "evaluation" and not compiled:
+    if latest["kind"] == Kind.EVALUATION and not compiled:
         words.append("compiling")
     for name, shape in SHOWN.items():
         if latest.get(name) is not None:
             label, _, value = shape.format(latest[name]).partition(" ")
             words.append(" ".join(filter(None, (label, trends.get(name), value))))
-    if latest["kind"] == "iteration" and compiled:
-        words.append(f"{steps_per_iteration / max(latest['wall']['took'], 1e-9):,.0f} steps/s")
-    if latest.get("return_mean") is not None:
-        score = f"{latest['win_rate']:.0%} wins" if "win_rate" in latest else f"{latest['return_mean']:.1f}"
-        words.append(f"greedy {score}")
+    took = (latest.get("wall") or {}).get("took")
+    if latest["kind"] == Kind.ITERATION and compiled and took is not None:
+        words.append(f"{steps_per_iteration / max(took, 1e-9):,.0f} steps/s")
+    score, wins = latest.get(Metric.RETURN_MEAN), latest.get(Metric.WIN_RATE)
+    if score is not None:
+        words.append(f"greedy {score:.1f}" if wins is None else f"greedy {wins:.0%} wins")
     return "  ".join(words)

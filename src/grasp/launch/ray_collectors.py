@@ -18,6 +18,7 @@ from grasp.launch.ray_launcher import first_line, name_of, playing, surroundings
 from grasp.runs import Run
 from grasp.runs.restore import Reporter
 from grasp.training.remote_rollout import Order, Share
+from grasp.types import Kind
 
 SLOWNESS = 10
 """How much longer than the learner with its own share a node may take, beside the time for starting simulators."""
@@ -101,7 +102,7 @@ class Collectors:
 
     def say(self, words: str) -> None:
         left = f"training goes on with {self.planned + 1 - self.missing()} of {self.planned + 1} nodes"
-        self.report({"kind": "notice", "seed": self.seed, "text": f"{words}; {left}"})
+        self.report({"kind": Kind.NOTICE, "seed": self.seed, "text": f"{words}; {left}"})
 
     def missing(self) -> int:
         return self.planned - len(self.members or [])

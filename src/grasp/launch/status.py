@@ -15,6 +15,8 @@ from rich.text import Text
 
 from grasp.config import Config
 from grasp.launch.progress import PLAIN_SECONDS, describe
+from grasp.runs.metrics_log import is_final
+from grasp.types import Kind, Metric
 
 MOST_ROWS = 20
 """Runs in the table: it must fit a screen."""
@@ -33,21 +35,21 @@ class Row:
 
     @property
     def total(self) -> int:
-        return self.config.iterations * self.config.steps_per_iteration
+        return self.config.total_steps
 
     @property
     def done(self) -> int:
         """Seeds with their last word."""
-        return self.before + sum(is_last(line, self.total) for line in list(self.latest.values()))
+        return self.before + sum(is_final(line, self.total) for line in list(self.latest.values()))
 
     def cells(self) -> tuple[str, str, str, str]:
         seeds = list(self.latest.values())
         steps = self.before * self.total + sum(line["env_steps"] for line in seeds)
         share = steps / (self.total * self.config.seeds)
         rates = [self.config.steps_per_iteration / max(line["took"], 1e-9) for line in seeds if line["took"]]
-        scores = [line["return_mean"] for line in seeds if line.get("return_mean") is not None]
-        wins = [line["win_rate"] for line in seeds if line.get("win_rate") is not None]
-        compiles = any(line["kind"] == "began" for line in seeds)
+        scores = [line[Metric.RETURN_MEAN] for line in seeds if line.get(Metric.RETURN_MEAN) is not None]
+        wins = [line[Metric.WIN_RATE] for line in seeds if line.get(Metric.WIN_RATE) is not None]
+        compiles = any(line["kind"] == Kind.BEGAN for line in seeds)
         speed = f"{sum(rates):,.0f} steps/s" if rates else "compiling" if compiles else ""
         greedy = f"{fmean(wins):.0%} wins" if wins else f"{fmean(scores):.1f}" if scores else ""
         return f"{self.done}/{self.config.seeds}", f"{share:.0%}", speed, greedy
@@ -74,17 +76,17 @@ class Status(AbstractContextManager):
 
     def __call__(self, run: Path, message: dict[str, Any]) -> None:
         row, seed = self.rows[run], message["seed"]
-        if message["kind"] == "notice":
+        if message["kind"] == Kind.NOTICE:
             self.say(f"{row.title}, seed {seed}: {message['text']}")
             return
-        if message["kind"] == "began":
-            row.latest[seed] = {"kind": "began", "env_steps": 0, "took": None}
+        if message["kind"] == Kind.BEGAN:
+            row.latest[seed] = {"kind": Kind.BEGAN, "env_steps": 0, "took": None}
             return
         latest = row.latest.setdefault(seed, {"took": None})
         latest |= message
-        if message["kind"] == "iteration":
-            latest["took"] = message["wall"]["took"]
-        ended = is_last(message, row.total)
+        if message["kind"] == Kind.ITERATION:
+            latest["took"] = (message.get("wall") or {}).get("took")
+        ended = is_final(message, row.total)
         if ended:
             latest["took"] = None
         if ended or (not self.console.is_terminal and time.monotonic() - row.spoken > PLAIN_SECONDS):
@@ -104,7 +106,3 @@ class Status(AbstractContextManager):
         for row in shown[:MOST_ROWS]:
             table.add_row(*(Text(cell) for cell in (row.title, *row.cells())))
         return table
-
-
-def is_last(line: dict[str, Any], total: int) -> bool:
-    return line.get("kind") == "absolute" and line["env_steps"] >= total

@@ -16,7 +16,7 @@ from grasp import api, runs
 from grasp.analysis.comparison import Comparison
 from grasp.analysis.run_data import LAST, in_brackets, in_figures
 from grasp.analysis.tables import deviating
-from grasp.config import Config, configure, did_you_mean
+from grasp.config import Config, configure
 from grasp.config.hyperparameters import ALGORITHMS, Qmix
 from grasp.envs import base as envs
 from grasp.launch.base import Plan, tasks_of
@@ -25,7 +25,7 @@ from grasp.launch.machines import place_of
 from grasp.launch.places import crew_on
 from grasp.launch.status import Row, Status
 from grasp.reproduction.suites import BUDGETS, COUNTERPARTS, SUITES, Budget, Entry, Suite
-from grasp.types import GraspError
+from grasp.types import GraspError, suggest
 
 
 class Job(NamedTuple):
@@ -82,7 +82,7 @@ def reproduce(
 
 def find(name: str, known: dict[str, Any], what: str) -> Any:
     if name not in known:
-        raise GraspError(f"unknown {what} '{name}'; {did_you_mean(name, known)}")
+        raise GraspError(f"unknown {what} '{name}'; {suggest(name, known)}")
     return known[name]
 
 
@@ -173,7 +173,7 @@ def carry_out(jobs: list[Job], on: str, console: Console) -> list[str]:
             if is_new:
                 begun[job] = runs.create(job.path, job.config, envs.make(job.config.env).spec)
                 left[job] = tasks_of(begun[job])
-            is_touched = any(begun[job].journal(seed).exists() for seed in job.config.seed_list)
+            is_touched = any(begun[job].metrics_log(seed).exists() for seed in job.config.seed_list)
             state = "" if is_new or not is_touched else ": goes on" if left[job] else ": finished before"
             say(console, f"{titles[job]}{state}")
         tasks = [task for job in waiting for task in left[job]]

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from grasp.runs import CONDENSED, find, read_object
 from grasp.runs.checkpoint import write_atomically
-from grasp.runs.metrics_log import read
-from grasp.types import GraspError
+from grasp.runs.metrics_log import damage, read
+from grasp.types import GraspError, Kind, Metric
 
 ITERATIONS = 40
 """How many of a seed's iterations stay."""
 DIGITS = 6
-EPISODES = ("returns", "wins")
+EPISODES = (Metric.RETURNS, Metric.WINS)
 
 
 class Hashes(NamedTuple):
@@ -37,8 +37,12 @@ def condense(path: str | Path, out: str | Path) -> Path:
     if out.exists():
         raise GraspError(f"{out} exists already; choose another --out")
     run.need_networks()  # of a condensed run the whole metrics are not there to be hashed
-    lines = {seed: read(run.journal(seed)) for seed in run.seeds}
-    empty = [seed for seed, found in lines.items() if not any(line["kind"] == "evaluation" for line in found)]
+    logs = {seed: read(run.metrics_log(seed)) for seed in run.seeds}
+    damages = [damage(run.metrics_log(seed), log) for seed, log in logs.items() if log.damaged]
+    if damages:
+        raise GraspError(f"{damages[0]}; restore the file before condensing {run.path}")
+    lines = {seed: log.records for seed, log in logs.items()}
+    empty = [seed for seed, found in lines.items() if not any(line["kind"] == Kind.EVALUATION for line in found)]
     if empty:
         raise GraspError(f"seed {empty[0]} of {run.path} has no evaluation yet; train it with: grasp resume {run.path}")
     hashes = {}
@@ -46,7 +50,7 @@ def condense(path: str | Path, out: str | Path) -> Path:
         (out / f"seed-{seed}").mkdir(parents=True)
         kept = b"".join(json.dumps(line).encode() + b"\n" for line in shortened(found))
         write_atomically(out / f"seed-{seed}" / "metrics.jsonl", kept)
-        hashes[str(seed)] = Hashes(sha256(run.journal(seed).read_bytes()), sha256(kept))._asdict()
+        hashes[str(seed)] = Hashes(sha256(run.metrics_log(seed).read_bytes()), sha256(kept))._asdict()
     for name in ("config.json", "versions.json"):
         shutil.copyfile(run.path / name, out / name)
     write_atomically(out / CONDENSED, (json.dumps(hashes, indent=2) + "\n").encode())
@@ -68,14 +72,14 @@ def hashes_of(directory: Path) -> dict[str, Hashes] | None:
 
 def shortened(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The lines that stay, with what stays of them."""
-    iterations = [place for place, line in enumerate(lines) if line["kind"] == "iteration"]
+    iterations = [place for place, line in enumerate(lines) if line["kind"] == Kind.ITERATION]
     every = -(-len(iterations) // ITERATIONS) or 1
     kept = set(iterations[::-1][::every])  # the last one is among them
-    return [_shortened(line) for place, line in enumerate(lines) if line["kind"] != "iteration" or place in kept]
+    return [_shortened(line) for place, line in enumerate(lines) if line["kind"] != Kind.ITERATION or place in kept]
 
 
 def _shortened(line: dict[str, Any]) -> dict[str, Any]:
-    lists = EPISODES if line["kind"] != "iteration" else [name for name in line if isinstance(line[name], list)]
+    lists = EPISODES if line["kind"] != Kind.ITERATION else [name for name in line if isinstance(line[name], list)]
     return {name: _rounded(value) for name, value in line.items() if name not in lists}
 
 

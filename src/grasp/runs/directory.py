@@ -9,7 +9,6 @@ DIR/condensed.json   only in a copy without networks (grasp.runs.condense): the 
 
 import contextlib
 import dataclasses
-import difflib
 import importlib.metadata
 import json
 import os
@@ -27,7 +26,7 @@ from grasp import config as configs
 from grasp.config import Config
 from grasp.runs.checkpoint import write_atomically
 from grasp.runs.lock import Claim, claimed
-from grasp.types import EnvSpec, GraspError
+from grasp.types import EnvSpec, GraspError, suggest
 from grasp.version import __version__
 
 CONDENSED = "condensed.json"
@@ -44,7 +43,7 @@ class Run:
     def folder(self, seed: int) -> Path:
         return self.path / f"seed-{seed}"
 
-    def journal(self, seed: int) -> Path:
+    def metrics_log(self, seed: int) -> Path:
         return self.folder(seed) / "metrics.jsonl"
 
     def checkpoints(self, seed: int) -> Path:
@@ -110,8 +109,8 @@ def locate(path: Path) -> tuple[Path, int | None]:
     """The run directory that a path means and, if it names one seed of it, which."""
     if not path.exists():
         siblings = [p.name for p in path.parent.iterdir() if p.is_dir()] if path.parent.is_dir() else []
-        near = difflib.get_close_matches(path.name, siblings, n=1, cutoff=0.4)
-        hint = f"did you mean '{path.parent / near[0]}'?" if near else "'grasp train ALGO ENV --out DIR' makes one"
+        prefix = str(path)[: len(str(path)) - len(path.name)]
+        hint = suggest(path.name, siblings, "'grasp train ALGO ENV --out DIR' makes one", prefix)
         raise GraspError(f"no run directory '{path}'; {hint}")
     if (path / "config.json").is_file():
         return path, None
@@ -143,7 +142,7 @@ def extend(run: Run, steps: int) -> Run:
     if set(run.seeds) != set(run.config.seed_list):
         raise GraspError(f"more steps are for the whole run; type: grasp resume {run.path} --steps {steps}")
     if longer.iterations <= run.config.iterations:
-        reached = run.config.iterations * run.config.steps_per_iteration
+        reached = run.config.total_steps
         raise GraspError(
             f"{run.path} goes to {reached:,} steps already; --steps {steps} would add no iteration of "
             f"{run.config.steps_per_iteration:,}"

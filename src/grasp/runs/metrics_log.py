@@ -1,17 +1,50 @@
-"""`metrics.jsonl`: one object a line, appended in order, cut back to a checkpoint on resume."""
+"""`metrics.jsonl`, the metrics log of a seed: one JSON object per line, appended in order, truncated to a checkpoint on
+resume.
+
+`MetricsWriter` writes it. `parse` decides what a record is, `Reader` yields whole lines as the file grows; `read` and
+`Follower` are built on them, and so is everything else that looks at a metrics log. A process may be killed while it
+writes, a disk may fail, and other programs may write anything: such lines are damaged, and every command leaves them
+out.
+"""
 
 import contextlib
-import itertools
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple, TypeGuard
 
 import numpy as np
 
-from grasp.types import GraspError
+from grasp.types import GraspError, Kind, Metric
+
+Record = dict[str, Any]
+"""One line: `kind`, `env_steps`, `seed`, the metrics by name, and under `wall` all in which equal runs differ."""
+
+KINDS = (Kind.ITERATION, Kind.EVALUATION, Kind.ABSOLUTE)
+NUMBERS = (
+    Metric.RETURN_MEAN,
+    Metric.WIN_RATE,
+    Metric.TRAIN_RETURN,
+    Metric.TRAIN_WIN_RATE,
+    Metric.CONFLICT_RATE,
+    Metric.U_NORM,
+    Metric.U_RATIO,
+    Metric.NOISE_RATIO,
+    Metric.SIGNAL,
+)
+"""Metrics that are numbers wherever they appear; null stands for NaN."""
+COUNTS = (Metric.EPISODES, Metric.BEST_ENV_STEPS)
+LISTS = (Metric.RETURNS, Metric.WINS)
+LARGEST_STEP = 2**53
+"""JSON's numbers are exact up to here."""
+BLOCK = 8 << 20
+"""Bytes read at a time."""
+LONGEST_LINE = 4 << 20
+"""Bytes of the longest line that is parsed; the cosines of 600 agents take two megabytes."""
+ENDING = 80
+"""Bytes before the offset that are compared to detect a file that was truncated and has grown again."""
 
 
 def plain(value: Any) -> Any:
@@ -27,44 +60,208 @@ def plain(value: Any) -> Any:
     return np.asarray(value).item()
 
 
-class Journal:
-    """The metrics of one seed, open for writing."""
+class MetricsWriter:
+    """The metrics log of one seed, open for writing."""
 
     def __init__(self, path: Path, keep: int = 0):
-        """Open the file and drop everything after its first `keep` bytes: a resumed run writes those lines again."""
-        need_whole({path: keep})
+        """Open the file and truncate it to its first `keep` bytes: a resumed run writes the later lines again."""
+        check_intact({path: keep})
         self._file = path.open("ab")
         self._file.truncate(keep)
 
-    def write(self, line: dict[str, Any]) -> None:
-        """Append one line: `kind`, `env_steps`, `seed`, values, and under `wall` all that equal runs differ in."""
-        self._file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
+    def write(self, record: Record) -> None:
+        self._file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
         self._file.flush()
 
     def commit(self) -> int:
-        """Bytes that are safely on the disk."""
+        """Sync to disk; returns the number of bytes that are safely there."""
         os.fsync(self._file.fileno())
         return os.fstat(self._file.fileno()).st_size
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):  # a full disk has been reported by the write that met it
+        with contextlib.suppress(OSError):  # a full disk has been reported by the write that failed
             self._file.close()
 
 
-def parse(line: bytes) -> dict[str, Any] | None:
-    """The record on a line, or None where a crash left something else."""
+def parse(line: bytes) -> Record | None:
+    """The record on a line, with whole `env_steps`. None where the line is damaged, another program's, or has a value
+    of the wrong type."""
+    if len(line) > LONGEST_LINE:
+        return None
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return record if isinstance(record, dict) and {"kind", "env_steps"} <= record.keys() else None
+    if not isinstance(record, dict) or record.get("kind") not in KINDS:
+        return None
+    steps, seed = record.get("env_steps"), record.get("seed")
+    if not is_number(steps) or not 0 <= steps < LARGEST_STEP or steps != int(steps) or type(seed) is not int:
+        return None
+    if record["kind"] != Kind.ITERATION and Metric.RETURN_MEAN not in record:
+        return None
+    right = (
+        all(is_number_or_null(record.get(name)) for name in NUMBERS)
+        and all(type(record.get(name)) in (int, type(None)) for name in COUNTS)
+        and all(_is_list(record.get(name)) for name in LISTS)
+        and _is_clock(record.get("wall"))
+    )
+    return record | {"env_steps": int(steps)} if right else None
 
 
-def need_whole(kept: Mapping[Path, int]) -> None:
-    """GraspError where a journal's first bytes, so many as are kept, are not whole lines; nothing is touched.
+def is_number(value: Any) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
-    `read` would stop there: whoever went on would choose the best policy among too few and append where nobody reads.
-    The files are of seeds that train as one, which can only begin anew together.
+
+def is_number_or_null(value: Any) -> bool:
+    return value is None or is_number(value)
+
+
+def _is_list(values: Any) -> bool:
+    return values is None or (isinstance(values, list) and all(map(is_number_or_null, values)))
+
+
+def _is_clock(wall: Any) -> bool:
+    return wall is None or (isinstance(wall, dict) and all(map(is_number_or_null, wall.values())))
+
+
+def is_final(record: Mapping[str, Any], total_steps: int) -> bool:
+    """Whether this is the last record of a seed that trains for `total_steps`: the absolute metric, at the end."""
+    return record.get("kind") == Kind.ABSOLUTE and record["env_steps"] >= total_steps
+
+
+class Block(NamedTuple):
+    """Consecutive whole lines of a file."""
+
+    start: int
+    """Offset of the first byte."""
+    number: int
+    """Of the first line, from 1."""
+    content: bytes
+
+    def lines(self) -> list[bytes]:
+        return self.content.removesuffix(b"\n").split(b"\n") if self.content else []
+
+
+def open_file(path: Path) -> BinaryIO | None:
+    """The file, or None where there is none."""
+    try:
+        return path.open("rb", buffering=0)
+    except OSError:
+        return None
+
+
+class Reader:
+    """Reads the whole lines of one metrics log, each once, while the file may grow, be truncated, replaced or removed.
+
+    `opened` opens the file. Only the first `end` bytes are read, where that is given.
+    """
+
+    def __init__(self, path: Path, opened: Callable[[Path], BinaryIO | None] = open_file, end: int | None = None):
+        self.path, self.opened, self.end = path, opened, end
+        self.generation = 0
+        """How often the file was truncated, replaced or removed; it is then read again from its beginning."""
+        self._nothing_new: tuple[int, int, int] | None = None
+        self._restart()
+
+    def _restart(self) -> None:
+        self.offset, self.ending = 0, b""
+        self.partial = False
+        """Whether the file goes on behind the offset with a line that has no end yet."""
+        self._number, self._in_long_line = 1, False
+
+    def read(self) -> Block | None:
+        """The next whole lines, up to `BLOCK` bytes of them; None where there are none yet."""
+        signature = _signature(self.path)
+        if signature == self._nothing_new:
+            return None
+        file = self.opened(self.path)
+        if file is None:
+            self.generation += self.offset > 0
+            self._restart()
+            self._nothing_new = signature
+            return None
+        with file:
+            # A resumed run truncates the file and writes the same lines again, but for their wall-clock times.
+            if os.pread(file.fileno(), len(self.ending), self.offset - len(self.ending)) != self.ending:
+                self.generation += 1
+                self._restart()
+            size = BLOCK if self.end is None else min(BLOCK, self.end - self.offset)
+            block = self._take(os.pread(file.fileno(), size, self.offset))
+        if block is None:
+            self._nothing_new = signature
+        return block
+
+    def _take(self, data: bytes) -> Block | None:
+        start, number = self.offset, self._number
+        if not data:
+            self.partial = self._in_long_line
+            return None
+        if self._in_long_line:  # the block before this one had its beginning
+            rest = data.find(b"\n") + 1
+            self._in_long_line = self.partial = rest == 0
+            self._advance(data[: rest or len(data)], 0)
+            return Block(start, number, b"")
+        whole = data[: data.rfind(b"\n") + 1]
+        self.partial = len(whole) < len(data)
+        if not whole and len(data) > LONGEST_LINE:  # passed over in pieces, so that memory stays bounded
+            self._in_long_line, whole = True, data
+        if not whole:
+            return None
+        self._advance(whole, whole.count(b"\n") or 1)
+        return Block(start, number, whole)
+
+    def _advance(self, content: bytes, lines: int) -> None:
+        self.offset += len(content)
+        self._number += lines
+        self.ending = (self.ending + content[-ENDING:])[-ENDING:]
+
+    def blocks(self) -> Iterator[Block]:
+        """Everything up to the end of the file."""
+        while (block := self.read()) is not None:
+            yield block
+
+
+def _signature(path: Path) -> tuple[int, int, int]:
+    """Changes whenever the file does."""
+    try:
+        stat = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return (0, 0, 0)
+    return (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+
+
+class Records(NamedTuple):
+    """A metrics log as it was read."""
+
+    records: list[Record]
+    damaged: list[int]
+    """Numbers, from 1, of the lines that are no records."""
+    partial: bool
+    """Whether the file ends within a line: its process is writing it, or was killed while it did."""
+
+    @property
+    def last(self) -> Record | None:
+        return self.records[-1] if self.records else None
+
+
+def read(path: Path, end: int | None = None) -> Records:
+    """A whole metrics log, or its first `end` bytes; empty where there is none."""
+    reader, found, damaged = Reader(path, end=end), [], []
+    for block in reader.blocks():
+        for number, line in enumerate(block.lines(), block.number):
+            record = parse(line)
+            if record is None:
+                damaged.append(number)
+            else:
+                found.append(record)
+    return Records(found, damaged, reader.partial)
+
+
+def check_intact(kept: Mapping[Path, int]) -> None:
+    """GraspError where the first bytes of a metrics log, as many as its checkpoint counted, are not whole records.
+
+    Training must not go on then: it would choose the best policy among too few evaluations. The files are those of
+    seeds that train as one program, which can only be restarted together.
     """
     for path, keep in kept.items():
         fault = _fault(path, keep)
@@ -74,45 +271,49 @@ def need_whole(kept: Mapping[Path, int]) -> None:
 
 
 def _fault(path: Path, keep: int) -> str:
-    """What is wrong with the first bytes of a journal; empty where nothing is."""
+    """What is wrong with the first `keep` bytes of a metrics log; empty where nothing is."""
     if not keep:
         return ""
-    content = path.read_bytes()[:keep] if path.exists() else b""
-    *lines, rest = content.split(b"\n")
-    broken = [number for number, line in enumerate(lines, 1) if parse(line) is None]
-    if not broken and len(content) < keep:
-        return f"{path} is shorter than its checkpoint knew it"
-    broken += [len(lines) + 1] if rest else []  # not where a line ended when the checkpoint was written
-    return f"line {broken[0]} of {path} is damaged" if broken else ""
+    log = read(path, end=keep)
+    if log.damaged:
+        return damage(path, log)
+    if not path.exists() or path.stat().st_size < keep:
+        return f"{path} is shorter than at its checkpoint"
+    return f"line {len(log.records) + 1} of {path} is damaged" if log.partial else ""
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """The records up to the first line that is not whole; whoever resumes writes the rest again."""
-    if not path.exists():
-        return []
-    records = map(parse, path.read_bytes().split(b"\n")[:-1])
-    return list(itertools.takewhile(lambda record: record is not None, records))  # pyright: ignore[reportReturnType]
+def damage(path: Path, log: Records) -> str:
+    """The first damaged line, for an error message."""
+    return f"line {log.damaged[0]} of {path} is damaged"
 
 
 class Follower:
-    """The new lines of one journal."""
+    """The records that are appended to one metrics log from now on.
+
+    After a truncation, lines that stand there unchanged are not returned again.
+    """
 
     def __init__(self, path: Path):
-        self.path, self.offset = path, 0
-        if path.exists():
-            self.offset = path.stat().st_size
+        self._reader = Reader(path)
+        self._known: list[int] = []
+        """Hashes of the lines in the file."""
+        self._new_lines()
 
-    def news(self) -> list[dict[str, Any]]:
-        """The whole lines since the last look. A journal that was cut back, to go on from a checkpoint, is followed
-        from its new end."""
-        try:
-            file = self.path.open("rb")
-        except OSError:
-            return []
-        with file:
-            size = os.fstat(file.fileno()).st_size
-            self.offset = min(self.offset, size)
-            data = os.pread(file.fileno(), size - self.offset, self.offset)
-        whole = data[: data.rfind(b"\n") + 1]
-        self.offset += len(whole)
-        return [line for text in whole.split(b"\n") if (line := parse(text)) is not None]
+    def news(self) -> list[Record]:
+        """The records since the last call."""
+        return [record for line in self._new_lines() if (record := parse(line)) is not None]
+
+    def _new_lines(self) -> list[bytes]:
+        generation, place, found = self._reader.generation, len(self._known), []
+        for block in self._reader.blocks():
+            if self._reader.generation != generation:
+                generation, place = self._reader.generation, 0
+            for line in block.lines():
+                if place == len(self._known) or self._known[place] != hash(line):
+                    self._known[place:] = [hash(line)]
+                    found.append(line)
+                place += 1
+        if self._reader.generation != generation:
+            place = 0
+        del self._known[place:]
+        return found

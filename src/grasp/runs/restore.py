@@ -6,15 +6,20 @@ from typing import Any, NamedTuple
 import jax
 
 from grasp.runs import Run, checkpoint
-from grasp.runs.metrics_log import need_whole, read
-from grasp.types import Algorithm, GraspError, Key, PyTree
+from grasp.runs.metrics_log import check_intact, is_final, read
+from grasp.types import Algorithm, GraspError, Key, Kind, Metric, PyTree
 
 Reporter = Callable[[dict[str, Any]], None]
-"""Told of every line as it is written to the journal, and of notices: `{"kind": "notice", "seed": …, "text": …}`."""
+"""Called with every record that is written to the metrics log, and with notices: `{"kind": Kind.NOTICE, "seed": …,
+"text": …}`."""
 
 
 Check = Callable[[int, PyTree], None]
 """(seed, tree) -> Damaged, where a checkpoint is whole but something it stands on is not."""
+
+
+LOG_BYTES = "journal"
+"""Key of a checkpoint's metadata: how many bytes of the metrics log were written before it. Stored under this name."""
 
 
 class SeedKeys(NamedTuple):
@@ -36,13 +41,17 @@ def acting(algorithm: Algorithm, state: PyTree, judging: bool = False) -> dict[s
     return {name: getattr(state, name) for name in names}
 
 
+def log_bytes(metadata: dict[str, str]) -> int:
+    return int(metadata[LOG_BYTES])
+
+
 def newest_common(
     run: Run, seeds: list[int], like: PyTree, check: Check, report: Reporter
 ) -> list[tuple[PyTree, dict[str, str]]] | None:
     """The newest checkpoint that all seeds have whole, for each of them; None where they have not begun.
 
-    Newer ones are removed: the journal is about to be cut back to the chosen one. Nothing is where a seed's journal is
-    damaged before that: what is there may be all that is left of a finished run.
+    Newer ones are removed: the metrics logs are about to be truncated to the chosen one. Nothing is removed where a log
+    is damaged before that: the files may be all that remains of a finished run.
     """
     found = [whole_checkpoints(run, seed, like, check, report) for seed in seeds]
     common = set.intersection(*(set(f) for f in found))
@@ -53,7 +62,7 @@ def newest_common(
             f"the seeds of {run.path} have no checkpoint of the same iteration; restore one, or train anew"
         )
     chosen = max(common)
-    need_whole({run.journal(seed): int(f[chosen][1]["journal"]) for seed, f in zip(seeds, found, strict=True)})
+    check_intact({run.metrics_log(seed): log_bytes(f[chosen][1]) for seed, f in zip(seeds, found, strict=True)})
     for seed in seeds:
         for path in checkpoint.stored(run.checkpoints(seed)):
             if checkpoint.number_of(path) > chosen:
@@ -78,39 +87,39 @@ def whole_checkpoints(
     if damages and not whole:
         raise GraspError(f"{damages[-1]}, and no other checkpoint is left; restore one, or train anew")
     for damage in damages:
-        report({"kind": "notice", "seed": seed, "text": f"{damage}; using the one before it"})
+        report({"kind": Kind.NOTICE, "seed": seed, "text": f"{damage}; using the one before it"})
     return whole
 
 
 def best_snapshot(run: Run, seed: int, like: PyTree, report: Reporter) -> tuple[PyTree, dict[str, Any]]:
     """The policy of the best evaluation whose snapshot is whole, and that evaluation's line."""
-    lines = [line for line in read(run.journal(seed)) if line["kind"] == "evaluation"]
+    lines = [line for line in read(run.metrics_log(seed)).records if line["kind"] == Kind.EVALUATION]
     for line in sorted(lines, key=goodness, reverse=True):
         path = run.snapshots(seed) / checkpoint.name_of(line["env_steps"])
         try:
             return checkpoint.load(path, like)[0], line
         except (checkpoint.Damaged, checkpoint.Misfit) as damage:
-            report({"kind": "notice", "seed": seed, "text": f"{damage}; using the next best"})
+            report({"kind": Kind.NOTICE, "seed": seed, "text": f"{damage}; using the next best"})
     raise GraspError(f"{run.snapshots(seed)} holds no snapshot that can be read")
 
 
 def goodness(line: dict[str, Any]) -> tuple[float, float]:
     """What makes an evaluation the best: its win rate where there is one, then its return; NaN is the worst."""
-    score = line["return_mean"]
-    return line.get("win_rate") or 0.0, float("-inf") if score is None else score
+    score = line[Metric.RETURN_MEAN]
+    return line.get(Metric.WIN_RATE) or 0.0, float("-inf") if score is None else score
 
 
 def is_finished(run: Run, seed: int) -> bool:
-    """Whether a seed has reached the configured steps and its absolute metric."""
-    lines = read(run.journal(seed))
-    end = run.config.iterations * run.config.steps_per_iteration
-    return bool(lines) and lines[-1]["kind"] == "absolute" and lines[-1]["env_steps"] >= end
+    """Whether a seed has trained for the configured steps and its absolute metric is known. Not where its metrics log
+    is damaged: resuming it names the damaged line."""
+    log = read(run.metrics_log(seed))
+    return log.last is not None and not log.damaged and is_final(log.last, run.config.total_steps)
 
 
 def best_steps(run: Run, seed: int) -> int | None:
     """The environment steps of the evaluation whose policy is stored as the best; None before the end."""
-    lines = read(run.journal(seed))
-    return lines[-1]["best_env_steps"] if lines and lines[-1]["kind"] == "absolute" else None
+    last = read(run.metrics_log(seed)).last
+    return last.get(Metric.BEST_ENV_STEPS) if last and last["kind"] == Kind.ABSOLUTE else None
 
 
 def stored_policy(run: Run, seed: int, like: PyTree, env_steps: int | None = None) -> PyTree:

@@ -1,11 +1,11 @@
-"""Metrics for TensorBoard (extra `tensorboard`): while a run goes on, or afterwards. The journal stays the source."""
+"""Metrics for TensorBoard (extra `tensorboard`), during training or afterwards. The metrics log stays the source."""
 
 from pathlib import Path
 from typing import Any
 
 from grasp.runs import Run
 from grasp.runs.metrics_log import read
-from grasp.types import GraspError
+from grasp.types import GraspError, Kind
 
 
 class Sink:
@@ -16,7 +16,7 @@ class Sink:
         self.writers: dict[int, Any] = {}
 
     def __call__(self, line: dict[str, Any]) -> None:
-        if line["kind"] in ("notice", "began"):
+        if line["kind"] in (Kind.NOTICE, Kind.BEGAN):
             return
         seed = line["seed"]
         if seed not in self.writers:
@@ -32,10 +32,10 @@ class Sink:
 
 
 def export(run: Run) -> Path:
-    """Write what the journals hold so far; returns the folder."""
+    """Write what the metrics logs hold so far; returns the folder."""
     sink = Sink(run)
     for seed in run.seeds:
-        for line in read(run.journal(seed)):
+        for line in read(run.metrics_log(seed)).records:
             sink(line)
     sink.close()
     return sink.folder

@@ -18,12 +18,12 @@ from grasp.envs.host import SimulatorFault
 from grasp.nn import sharding
 from grasp.runs import Run, checkpoint, replay_store, restore, writing
 from grasp.runs.lock import Claim
-from grasp.runs.metrics_log import Journal, plain, read
+from grasp.runs.metrics_log import MetricsWriter, plain, read
 from grasp.runs.restore import Reporter, acting, seed_keys
 from grasp.training.evaluation import Scores
 from grasp.training.remote_rollout import Others
 from grasp.training.runner import Programs, RunState, begin_seed, build, gather, outline, stack
-from grasp.types import Algorithm, GraspError
+from grasp.types import Algorithm, GraspError, Kind, Metric
 
 CHECKPOINT_SECONDS = 60.0
 """Beside those at every evaluation: a killed run loses about a minute."""
@@ -70,13 +70,11 @@ def train(run: Run, seeds: list[int], report: Reporter, patience: float = 0.0, o
         else:
             outlines = zip(seeds, found, strict=True)
             state = gather([restored(run, seed, algorithm, tree) for seed, (tree, _) in outlines], algorithm)
-        journals = [
-            Journal(run.journal(seed), 0 if found is None else int(found[place][1]["journal"]))
-            for place, seed in enumerate(seeds)
-        ]
-        for journal in journals:
-            held.callback(journal.close)
-        Session(run, seeds, programs, journals, claims, report).train(state)
+        kept = [0] * len(seeds) if found is None else [restore.log_bytes(metadata) for _, metadata in found]
+        logs = [MetricsWriter(run.metrics_log(seed), keep) for seed, keep in zip(seeds, kept, strict=True)]
+        for log in logs:
+            held.callback(log.close)
+        Session(run, seeds, programs, logs, claims, report).train(state)
 
 
 class Session:
@@ -87,12 +85,12 @@ class Session:
         run: Run,
         seeds: list[int],
         programs: Programs,
-        journals: list[Journal],
+        logs: list[MetricsWriter],
         claims: list[Claim],
         report: Reporter,
     ):
         self.run, self.config, self.seeds = run, run.config, seeds
-        self.programs, self.journals, self.claims, self.report = programs, journals, claims, report
+        self.programs, self.logs, self.claims, self.report = programs, logs, claims, report
         self.start = self.saved = time.monotonic()
         self.finished: dict[int, int] = {}  # episodes in each seed's replay at its last checkpoint
 
@@ -106,7 +104,7 @@ class Session:
             with self.kept(state, iteration):
                 state, metrics = self.programs.advance(state)
             iteration += 1
-            self.write("iteration", iteration, jax.device_get(metrics), time.monotonic() - began)
+            self.write(Kind.ITERATION, iteration, jax.device_get(metrics), time.monotonic() - began)
             is_evaluation = self.config.is_evaluation(iteration)
             if is_evaluation:
                 self.evaluate(state, iteration)
@@ -115,10 +113,10 @@ class Session:
         self.conclude(state)
 
     def is_evaluated(self, iteration: int) -> bool:
-        """Whether the journal holds the evaluation of this moment, if there is to be one: it does not before the first,
-        nor where simulators failed in it."""
-        lines = read(self.run.journal(self.seeds[0]))
-        return bool(lines) and not (lines[-1]["kind"] == "iteration" and self.config.is_evaluation(iteration))
+        """Whether the metrics log has the evaluation that is due after this iteration, if one is: it has not before the
+        first, nor where simulators failed during it."""
+        last = read(self.run.metrics_log(self.seeds[0])).last
+        return last is not None and not (last["kind"] == Kind.ITERATION and self.config.is_evaluation(iteration))
 
     @contextlib.contextmanager
     def kept(self, state: RunState, iteration: int):
@@ -137,7 +135,7 @@ class Session:
             line = {"kind": kind, "env_steps": env_steps, "seed": seed}
             line |= plain({name: value[place] for name, value in values.items()}) | {"wall": wall}
             self.claims[place].check()
-            self.journals[place].write(line)
+            self.logs[place].write(line)
             self.report(line)
 
     def evaluate(self, state: RunState, iteration: int) -> None:
@@ -151,22 +149,22 @@ class Session:
             name = checkpoint.name_of(iteration * self.config.steps_per_iteration)
             self.claims[place].check()
             checkpoint.save(self.run.snapshots(seed) / name, policy, {"algo": self.config.algo, "env": self.config.env})
-        self.write("evaluation", iteration, self.described(scores), time.monotonic() - began)
+        self.write(Kind.EVALUATION, iteration, self.described(scores), time.monotonic() - began)
 
     def described(self, scores: Scores) -> dict[str, Any]:
-        """An evaluation in the words of the journal; every entry has the seed axis first."""
+        """The metrics of an evaluation; every entry has a leading seed axis."""
         values = {
-            "episodes": np.full(len(self.seeds), scores.returned.shape[1]),
-            "return_mean": scores.returned.mean(1),
+            Metric.EPISODES: np.full(len(self.seeds), scores.returned.shape[1]),
+            Metric.RETURN_MEAN: scores.returned.mean(1),
             "length_mean": scores.length.mean(1),
-            "returns": scores.returned,
+            Metric.RETURNS: scores.returned,
         }
         if self.programs.env.spec.has_wins:
-            values |= {"win_rate": scores.won.mean(1), "wins": scores.won.astype(int)}
+            values |= {Metric.WIN_RATE: scores.won.mean(1), Metric.WINS: scores.won.astype(int)}
         return values | self.programs.replaced()
 
     def save(self, state: RunState, iteration: int) -> None:
-        """A checkpoint of every seed, which remembers how much of the journal it stands for."""
+        """A checkpoint of every seed, which records how many bytes of the metrics log precede it."""
         outlined = self.programs.outline(state)
         host = jax.device_get(jax.tree.map(lambda x: jax.random.key_data(x) if checkpoint.is_key(x) else x, outlined))
         for place, seed in enumerate(self.seeds):
@@ -175,8 +173,8 @@ class Session:
             self.claims[place].check()
             if self.programs.algorithm.replays:
                 replay_store.append(folder, state.state.replay, place, int(one.state.replay.finished))
-            words = {"journal": str(self.journals[place].commit())}
-            checkpoint.save(folder / checkpoint.name_of(iteration), one, words)
+            metadata = {restore.LOG_BYTES: str(self.logs[place].commit())}
+            checkpoint.save(folder / checkpoint.name_of(iteration), one, metadata)
             checkpoint.prune(folder)
             if self.programs.algorithm.replays:  # the checkpoint before this one is also kept
                 replay_store.prune(folder, self.finished.get(seed, 0) - self.programs.algorithm.replays)
@@ -192,14 +190,14 @@ class Session:
         keys = evaluation_keys(self.seeds, self.config.iterations + 1)
         with self.kept(state, self.config.iterations):
             scores = self.programs.score_best(state.state._replace(**stack(policies)), keys)
-        described = self.described(jax.device_get(scores)) | {"best_env_steps": [b["env_steps"] for b in best]}
+        described = self.described(jax.device_get(scores)) | {Metric.BEST_ENV_STEPS: [b["env_steps"] for b in best]}
         for place, seed in enumerate(self.seeds):
             words = {"algo": self.config.algo, "env": self.config.env, "env_steps": str(best[place]["env_steps"])}
             self.claims[place].check()
             checkpoint.save(self.run.policy(seed), policies[place], words)
-        self.write("absolute", self.config.iterations, described, time.monotonic() - began)
-        for journal in self.journals:
-            journal.commit()
+        self.write(Kind.ABSOLUTE, self.config.iterations, described, time.monotonic() - began)
+        for log in self.logs:
+            log.commit()
 
 
 @contextlib.contextmanager

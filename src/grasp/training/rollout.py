@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from grasp.nn import sharding
-from grasp.types import Algorithm, Env, Key, Metrics, Observation, PyTree, Trajectory
+from grasp.types import Algorithm, Env, Key, Metric, Metrics, Observation, PyTree, Trajectory
 
 
 class Arena(NamedTuple):
@@ -142,5 +142,9 @@ def finished(outcome: Outcome, has_wins: bool) -> Metrics:
     def mean(x: Array) -> Array:
         return jnp.where(outcome.ended, x, 0).sum() / jnp.where(count > 0, count, jnp.nan)
 
-    metrics = {"episodes": count, "train_return": mean(outcome.returned), "train_length": mean(outcome.length)}
-    return metrics | ({"train_win_rate": mean(outcome.won)} if has_wins else {})
+    metrics = {
+        Metric.EPISODES: count,
+        Metric.TRAIN_RETURN: mean(outcome.returned),
+        "train_length": mean(outcome.length),
+    }
+    return metrics | ({Metric.TRAIN_WIN_RATE: mean(outcome.won)} if has_wins else {})

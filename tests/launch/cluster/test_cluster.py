@@ -78,21 +78,21 @@ def node_of(pid: int, cluster):
     return next((node for node in list(cluster.worker_nodes) if is_below(pid, node)), None)
 
 
-def journals(home: Path) -> list[Path]:
+def logs(home: Path) -> list[Path]:
     return sorted(home.rglob("metrics.jsonl"))
 
 
-def is_over(journal: Path) -> bool:
-    return '"absolute"' in journal.read_text()
+def is_over(log: Path) -> bool:
+    return '"absolute"' in log.read_text()
 
 
 def stamps(paths) -> dict[Path, tuple[int, bytes]]:
     return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in paths}
 
 
-def settled(journal: Path) -> bytes:
+def settled(log: Path) -> bytes:
     """The lines up to the last evaluation but one: its checkpoint is surely whole."""
-    lines = [line for line in journal.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    lines = [line for line in log.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
     evaluations = [place for place, line in enumerate(lines) if json.loads(line)["kind"] == "evaluation"]
     return b"".join(lines[: evaluations[-2] + 1])
 
@@ -109,18 +109,18 @@ def test_a_node_killed_in_the_middle_of_a_suite_loses_nothing_and_repeats_nothin
             for pid in workers_below(cut):
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
                 place = words.index(b"grasp.launch.worker")
-                journal = Path(os.fsdecode(words[place + 1]), f"seed-{words[place + 2].decode()}", "metrics.jsonl")
+                log = Path(os.fsdecode(words[place + 1]), f"seed-{words[place + 2].decode()}", "metrics.jsonl")
                 node = node_of(pid, cluster)
-                if node and journal.read_bytes().count(b"\n") > 33:
+                if node and log.read_bytes().count(b"\n") > 33:
                     with held(node):
-                        if is_over(journal):
+                        if is_over(log):
                             continue
-                        killed["journal"], killed["settled"] = journal, settled(journal)
-                        killed["ended"] = stamps(journal for journal in journals(cut) if is_over(journal))
+                        killed["log"], killed["settled"] = log, settled(log)
+                        killed["ended"] = stamps(log for log in logs(cut) if is_over(log))
                         die(node, cluster)
                     return
 
-        until(lambda: ended.is_set() or any(is_over(journal) for journal in journals(cut)))
+        until(lambda: ended.is_set() or any(is_over(log) for log in logs(cut)))
         while not killed and not ended.is_set():
             with contextlib.suppress(OSError, ValueError):  # a worker that has just ended
                 strike()
@@ -138,16 +138,16 @@ def test_a_node_killed_in_the_middle_of_a_suite_loses_nothing_and_repeats_nothin
     assert killed["ended"]
     assert stamps(killed["ended"]) == killed["ended"], "a finished run was touched"
     # it was not over when its node died, and a line says when it was written: begun anew, it would have others
-    assert killed["journal"].read_bytes().startswith(killed["settled"]), "the run on the killed node lost a checkpoint"
+    assert killed["log"].read_bytes().startswith(killed["settled"]), "the run on the killed node lost a checkpoint"
     for algo in ("mappo", "grasp-mappo"):
         for seed in (0, 1):
             run = Path("matrix-climbing", algo)
             assert lines_of(cut / run, seed) == lines_of(straight / run, seed)
             assert not (cut / run / f"seed-{seed}" / "claim.json").exists()
             assert not (cut / run / f"seed-{seed}" / "worker.log").exists()
-    before = stamps(journals(cut))
+    before = stamps(logs(cut))
     assert reproduce(cut, on=place(cluster)).count("finished before") == 2
-    assert stamps(journals(cut)) == before
+    assert stamps(logs(cut)) == before
 
 
 def test_a_killed_driver_takes_its_workers_along_and_resume_goes_on(cluster, tmp_path):
@@ -160,7 +160,7 @@ def test_a_killed_driver_takes_its_workers_along_and_resume_goes_on(cluster, tmp
     process.send_signal(signal.SIGKILL)
     process.communicate()
     until(lambda: not workers_below(path))
-    assert not all(is_over(journal) for journal in journals(path))
+    assert not all(is_over(log) for log in logs(path))
     process = start("resume", str(path), "--on", place(cluster))
     said = process.communicate(timeout=WAIT)[0]
     assert process.returncode == 0, said
@@ -174,7 +174,7 @@ def test_a_run_s_own_failure_is_told_as_here_and_not_tried_again(cluster, tmp_pa
     run = api.train("mappo", "matrix/climbing", out=tmp_path / "run", console=Console(file=io.StringIO()), **sizes)
     for file in [*run.checkpoints(0).iterdir()]:
         file.write_bytes(b"?")
-    run.journal(0).write_text("")
+    run.metrics_log(0).write_text("")
     with pytest.raises(
         GraspError, match="no other checkpoint is left; restore one, or train anew; continue with: grasp"
     ):

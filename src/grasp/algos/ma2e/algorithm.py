@@ -24,7 +24,7 @@ from grasp.algos.replay_buffer import Episodes, Replay
 from grasp.config.hyperparameters import Ma2e
 from grasp.nn import actor as actors
 from grasp.nn import layers
-from grasp.types import Algorithm, Decision, EnvSpec, Key, Metrics, Observation, PyTree, Trajectory
+from grasp.types import Algorithm, Decision, EnvSpec, Key, Metric, Metrics, Observation, PyTree, Trajectory
 
 EPISODES = 32
 """Episodes of a round of pretraining."""
@@ -201,7 +201,7 @@ def lessons(
             gradient, error = slope(params, seen, done, batch.length, which, end, keep, dropout_key)
             params, opt, ascent = ascend(teacher, params, opt, gradient)
             errors = jnp.where(jnp.isfinite(error), jnp.append(errors[1:], error), errors)
-            return params, opt, errors, skipped + ascent["skipped_steps"]
+            return params, opt, errors, skipped + ascent[Metric.SKIPPED_STEPS]
 
         return jax.lax.fori_loop(0, steps, step, carry)
 
