@@ -31,6 +31,7 @@ from grasp.consensus.aggregate import Info, consensus, min_norm
 from grasp.consensus.crossfit import Crossfitted, Folded, crossfit, crossfit_gram
 from grasp.consensus.gram import combine, diagnose, gram, rescale
 from grasp.consensus.min_norm import Solution, Status, solve
+from grasp.consensus.operators import CONDITIONS, OPERATORS, Conditions, Weighting, weighting
 from grasp.consensus.sharded import consensus_of_parts
 from grasp.consensus.transforms import (
     ScaledConsensus,
@@ -41,7 +42,6 @@ from grasp.consensus.transforms import (
     scale_agents,
     scale_consensus,
 )
-from grasp.consensus.weighting import CONDITIONS, OPERATORS, Conditions, Weighting, weighting
 
 __all__ = [
     "CONDITIONS",

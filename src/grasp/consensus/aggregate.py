@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from grasp.consensus.gram import combine, gram, project, rescale, total
 from grasp.consensus.min_norm import Status, certify, solve
-from grasp.consensus.weighting import weighting
+from grasp.consensus.operators import weighting
 
 PyTree = Any
 

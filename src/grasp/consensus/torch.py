@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array
 
 from grasp.consensus.min_norm import Status, certify, solve
-from grasp.consensus.weighting import weighting
+from grasp.consensus.operators import weighting
 
 try:
     import torch  # pyright: ignore[reportMissingImports]
@@ -29,7 +29,7 @@ try:
 except ImportError as missing:
     raise ImportError("grasp.consensus.torch needs PyTorch; type: pip install 'grasp-marl[torch]'") from missing
 
-from grasp.consensus.torch_gradients import Column, columns_of, combine, gram, largest, lists_of, peak_of
+from grasp.consensus._torch_gradients import Column, columns_of, combine, gram, largest, lists_of, peak_of
 
 _certify = jax.jit(certify)
 

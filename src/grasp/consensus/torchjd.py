@@ -10,8 +10,8 @@ the hull the weights are 0, since a sum of gradients that cancel would be roundi
 import numpy as np
 
 from grasp.consensus.min_norm import Status
+from grasp.consensus.operators import weighting
 from grasp.consensus.torch import weights_of
-from grasp.consensus.weighting import weighting
 
 try:
     import torch  # pyright: ignore[reportMissingImports]

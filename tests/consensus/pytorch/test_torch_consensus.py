@@ -8,7 +8,7 @@ from torch_cases import CASES, agent_lists, by_jax, flat
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'grasp-marl[torch]'")
 
 from grasp.consensus import OPERATORS, Status, diagnose  # noqa: E402
-from grasp.consensus import torch_gradients as reading  # noqa: E402
+from grasp.consensus import _torch_gradients as reading  # noqa: E402
 from grasp.consensus.torch import Info, consensus  # noqa: E402
 
 NAMES = sorted(OPERATORS)
