@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from consensus_sets import min_norm_points
 from paths import REPOSITORY
-from test_operator_conditions import minimum
 
 from grasp.consensus import Status, consensus, diagnose, gram, solve
 from grasp.consensus.crossfit import LARGEST_RATIO, crossfit, crossfit_gram, products, variance
@@ -69,7 +69,7 @@ def reference(folds: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     return ((1 - a) * positive + a * np.diag(np.diag(positive))) * units, unbiased, a
 
 
-def test_G18_pure_noise_is_a_bias_of_the_naive_gram_and_none_of_the_crossfitted_one():
+def test_pure_noise_is_a_bias_of_the_naive_gram_and_none_of_the_crossfitted_one():
     """20,000 coordinates of unit variance, 4 folds: tr Σ/n = 5,000, and a spread of √(2D/(n(n−1))) = 57.7."""
     rng = np.random.default_rng(18)
     naive, unbiased = [], []
@@ -87,7 +87,7 @@ def test_G18_pure_noise_is_a_bias_of_the_naive_gram_and_none_of_the_crossfitted_
 
 
 @pytest.mark.parametrize("shared", [0.0, 0.5])
-def test_G18_a_known_signal_is_met_on_average_also_where_agents_share_half_of_the_noise(shared):
+def test_a_known_signal_is_met_on_average_also_where_agents_share_half_of_the_noise(shared):
     rng = np.random.default_rng(19)
     trials, num_folds, dim = 1000, 4, 30
     g = rng.normal(size=(2, dim)) * 0.3
@@ -262,14 +262,14 @@ def test_weights_find_the_conflicts_that_noise_hides(noise, kind, naive, crossfi
         truths.append(g)
         samples.append(g + error)
     truths, folds = np.stack(truths), np.stack(samples)
-    best = np.sum(minimum(truths)[1] ** 2, axis=1)
+    best = np.sum(min_norm_points(truths)[1] ** 2, axis=1)
 
     def excess(w):
         return np.sum(np.einsum("sn,snd->sd", w, truths) ** 2, axis=1) / best
 
     _, info, extra = CROSSFITS(jnp.asarray(folds, jnp.float32))
     assert excess(np.asarray(info.weights, np.float64)).mean() == pytest.approx(crossfitted, rel=0.05)
-    assert excess(minimum(folds.mean(1))[0]).mean() == pytest.approx(naive, rel=0.05)
+    assert excess(min_norm_points(folds.mean(1))[0]).mean() == pytest.approx(naive, rel=0.05)
     assert excess(np.full((24, num), 1 / num)).mean() == pytest.approx(3.85, rel=0.05)
     assert float(jnp.mean(extra.signal)) == pytest.approx(signal, abs=0.01)
     page = (REPOSITORY / "docs" / "theory.md").read_text()
@@ -385,7 +385,7 @@ def test_double_precision_is_kept(x64):
     assert all(leaf.dtype == jnp.float64 for leaf in (u, info.weights, info.gram, *extra.folded, extra.signal))
     P, _, _ = reference(folds)
     np.testing.assert_allclose(info.gram * info.scale**2, P, atol=1e-12 * np.abs(P).max())
-    np.testing.assert_allclose(info.weights, minimum(np.linalg.cholesky(P)[None])[0][0], atol=1e-8)
+    np.testing.assert_allclose(info.weights, min_norm_points(np.linalg.cholesky(P)[None])[0][0], atol=1e-8)
 
 
 def test_mistakes_are_named():

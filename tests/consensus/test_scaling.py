@@ -5,8 +5,8 @@ import re
 import consensus_oracle as oracle
 import numpy as np
 import pytest
+from consensus_sets import min_norm_points
 from paths import REPOSITORY
-from test_operator_conditions import minimum
 
 from grasp.consensus import CONDITIONS
 
@@ -19,14 +19,14 @@ def test_u_is_often_zero_where_agents_are_many_beside_dimensions(num, choices, l
     rng = np.random.default_rng(num)
     count = 20 if choices == 9 else 100
     g = [oracle.team_gradient(rng.normal(size=(choices,) * num), rng.normal(size=(num, choices))) for _ in range(count)]
-    _, u = minimum(np.stack(g))
+    _, u = min_norm_points(np.stack(g))
     assert low <= np.mean(np.all(u == 0, axis=1)) <= high
 
 
 @pytest.mark.parametrize(("num", "cosine"), [(3, 0.943), (6, 0.953), (11, 0.967)])
 def test_the_turn_of_an_agents_gradient_shrinks_with_the_number_of_agents(num, cosine):
     g = np.eye(num)[None]
-    moved = g + minimum(g)[1][:, None]
+    moved = g + min_norm_points(g)[1][:, None]
     found = np.sum(g * moved, axis=2) / np.linalg.norm(moved, axis=2)
     np.testing.assert_allclose(found, cosine, atol=6e-4)
     np.testing.assert_allclose(found, (num + 1) / (num * (num + 3)) ** 0.5, rtol=1e-9)
@@ -40,7 +40,7 @@ def test_noise_shrinks_u_in_few_dimensions_and_lengthens_it_in_many():
         true = np.eye(dim)[0]
         noise = rng.normal(size=(4, 10, dim))
         size = np.array([0.0, 1, 3, 10])[:, None, None]
-        _, u = minimum(true + size * noise / np.linalg.norm(noise, axis=2, keepdims=True))
+        _, u = min_norm_points(true + size * noise / np.linalg.norm(noise, axis=2, keepdims=True))
         lengths[dim] = np.linalg.norm(u, axis=1)
         cosines[dim] = u @ true / np.maximum(lengths[dim], 1e-30)
     assert lengths[4][0] == pytest.approx(1)

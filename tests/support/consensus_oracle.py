@@ -59,7 +59,7 @@ def enumerate_supports(g: np.ndarray) -> np.ndarray:
     return best
 
 
-def pcgrad_answers(g: np.ndarray) -> np.ndarray:
+def pcgrad_results(g: np.ndarray) -> np.ndarray:
     """The mean of the projected gradients for every combination of the agents' own orders."""
     choices = []
     for i, own in enumerate(g):
