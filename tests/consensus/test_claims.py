@@ -139,7 +139,7 @@ def test_per_unit_length_the_plain_gradient_gains_most():
 
 
 def test_sampling_noise_lands_on_the_diagonal_of_the_gram():
-    """n samples a side: the naive Gram's diagonal gains tr Σ / n; products of different samples only are unbiased."""
+    """With n samples the naive Gram's diagonal gains tr Σ / n; products of different samples are unbiased."""
     rng = np.random.default_rng(18)
     trials, n, dim = 400, 8, 30
     signal = rng.normal(size=(2, dim)) * 0.3
@@ -174,7 +174,7 @@ def test_autodiff_over_heads_gives_the_closed_form():
     assert not np.any(found[:, :, 0])
 
 
-def test_the_off_policy_step_hurts_neither_its_agent_nor_the_consensus():
+def test_the_off_policy_step_conflicts_with_neither_its_agent_nor_the_consensus():
     for g, _, u in all_sets():
         v = gammas(g, u)[:, :, None] * (g + u[:, None])
         assert np.sum(g * v, axis=2).min() >= -1e-9

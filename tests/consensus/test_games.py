@@ -82,7 +82,7 @@ def test_clipping_does_not_bound_what_u_adds():
 
 
 @pytest.mark.parametrize(("size", "expected"), [(1.0, 0.0250), (1e-3, 0.0248), (1e-6, 0.0023)])
-def test_adam_moves_by_the_rate_whatever_the_gradient(size, expected):
+def test_adam_moves_by_the_learning_rate_whatever_the_gradient(size, expected):
     tx = optax.adam(5e-4, eps=1e-5)
 
     def step(carry, _):
@@ -95,7 +95,7 @@ def test_adam_moves_by_the_rate_whatever_the_gradient(size, expected):
     assert -float(x) == pytest.approx(expected, abs=6e-5)
 
 
-def test_one_inert_agent_takes_the_weight():
+def test_one_agent_with_a_tiny_gradient_gets_all_weight():
     g = np.random.default_rng(16).normal(size=(5, 6, 50))
     g[:, 2] *= 1e-3
     w, u = min_norm_points(g)
@@ -106,7 +106,7 @@ def test_one_inert_agent_takes_the_weight():
 
 
 def test_no_advantage_of_direction_in_climbing_and_penalty():
-    """60 seeds. At a fixed rate u acts as a longer step; at a fixed step length it does not help."""
+    """60 starts. At a fixed learning rate u acts as a longer step; at a fixed step length it does not help."""
     starts = np.random.default_rng(17).normal(size=(60, 2, 3))
     with jax.enable_x64(True):
         for payoff in (games.CLIMBING, games.PENALTY):
@@ -117,6 +117,6 @@ def test_no_advantage_of_direction_in_climbing_and_penalty():
             assert fixed["factor"] < fixed["plain"]
             assert unit["grasp"] <= unit["plain"] + 0.1
             if payoff is games.CLIMBING:  # as docs/theory.md has them
-                told = {"plain": 7.06, "mean": 7.11, "grasp": 7.01, "factor": 5.61}
-                assert fixed == pytest.approx(told, abs=0.006)
+                expected = {"plain": 7.06, "mean": 7.11, "grasp": 7.01, "factor": 5.61}
+                assert fixed == pytest.approx(expected, abs=0.006)
                 assert unit == pytest.approx({"plain": 7.85, "grasp": 7.71}, abs=0.006)

@@ -24,7 +24,7 @@ def conflict(name: str) -> float:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_pareto_column(name):
-    """A "yes" survives the search; a "no" shows an agent that u hurts."""
+    """For a "yes" the search finds no conflict; for a "no" it finds an agent in conflict with u."""
     if CONDITIONS[name].pareto == "yes":
         assert conflict(name) <= 1e-7
     else:
@@ -33,7 +33,7 @@ def test_pareto_column(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_hull_column(name):
-    """With independent gradients weights are unique, so u is in the hull iff they are on the simplex."""
+    """Weights of independent gradients are unique, so u is in the hull if and only if they are on the simplex."""
     _, w, _ = results(name)["search"]
     off = max(float(np.max(np.abs(w.sum(1) - 1))), float(np.max(-w)))
     if CONDITIONS[name].hull == "yes":
@@ -54,7 +54,7 @@ def test_continuous_column(name):
         assert changes(name, "jump").min() > 2e-3
 
 
-def test_table_has_every_operator():
+def test_every_operator_has_its_conditions():
     assert set(CONDITIONS) == set(OPERATORS)
 
 
@@ -93,12 +93,12 @@ def two_agents(name: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", sorted(KNOWN))
-def test_known_values(name):
+def test_values_by_hand(name):
     np.testing.assert_allclose(two_agents(name)[0], KNOWN[name], atol=1e-9)
 
 
 @pytest.mark.parametrize("name", sorted(KNOWN_CONFLICT))
-def test_known_values_in_conflict(name):
+def test_values_by_hand_in_conflict(name):
     np.testing.assert_allclose(two_agents(name)[1], KNOWN_CONFLICT[name], atol=1e-9)
 
 
@@ -114,7 +114,7 @@ def test_min_norm_unit_is_the_direction_of_the_unit_hull():
         np.testing.assert_allclose(found / np.linalg.norm(found), unit / np.linalg.norm(unit), atol=1e-8)
 
 
-def test_pcgrad_for_some_order_of_its_own():
+def test_pcgrad_projects_in_some_order_per_agent():
     """Each agent's order is drawn; over all orders of three agents each drawn result must match one."""
     g = embed([[1, 0, 0], [-1, 1, 0], [-1, -1, 1]])
     with jax.enable_x64(True):
@@ -134,7 +134,7 @@ def test_nash_equation():
     np.testing.assert_allclose(np.einsum("bnd,bmd,bm->bn", scaled, scaled, w) * w, np.ones(w.shape), atol=1e-7)
 
 
-def test_nash_direction_ignores_the_length_of_a_gradient():
+def test_nash_direction_does_not_depend_on_the_norm_of_a_gradient():
     g = search_sets()[:20]
     with jax.enable_x64(True):
         run = jax.jit(jax.vmap(lambda g: consensus(g, "nash_normalised")[0]))
@@ -153,7 +153,7 @@ def test_dual_cone_projections_match_a_second_solver():
 
 
 def test_cagrad_solves_its_problem():
-    """d maximises min_i g_i·d in the ball: no random point of the span's sphere does better, and d is on its sphere."""
+    """d is on the sphere around the mean, and no random point of the sphere has a larger min_i g_i·d."""
     rng = np.random.default_rng(6)
     g, w, u = results("cagrad")["search"]
     for one, c, d in zip(g[:10], w, u, strict=False):
@@ -167,7 +167,7 @@ def test_cagrad_solves_its_problem():
         assert np.max(np.min(others @ one.T, axis=1)) <= np.min(one @ d) + 1e-9
 
 
-def test_random_is_on_the_simplex_and_moves_with_the_key():
+def test_random_is_on_the_simplex_and_depends_on_the_key():
     first, second = (OPERATORS["random"](jnp.eye(4), jax.random.key(seed)) for seed in (0, 1))
     assert float(jnp.min(first)) >= 0
     np.testing.assert_allclose(float(jnp.sum(first)), 1, atol=1e-6)
@@ -195,13 +195,13 @@ def test_every_operator_is_defined_on_degenerate_sets(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_one_agent_alone_keeps_its_gradient(name):
-    """With N = 1 every operator's u is g, but for CAGrad's, which adds half of it."""
+    """With N = 1, u = g for every operator but CAGrad, which adds half of it."""
     w = float(OPERATORS[name](jnp.ones((1, 1)), jax.random.key(0))[0])
     assert w == pytest.approx(1.5 if name == "cagrad" else 1.0, abs=1e-5)
 
 
 def shortest(G, key):
-    """A user's operator: all weight on the shortest gradient."""
+    """A user's operator, which puts all weight on the shortest gradient."""
     del key
     return (jnp.arange(len(G)) == jnp.argmin(jnp.diagonal(G))).astype(G.dtype)
 
@@ -211,10 +211,12 @@ def test_operators_are_found_by_name():
     with pytest.raises(ValueError, match=r"^unknown operator 'min_nrm'; did you mean 'min_norm'\?$"):
         weighting("min_nrm")
     with pytest.raises(
-        ValueError, match=r"^can't load operator 'no\.such:thing' .*; write it as 'package\.module:function'$"
+        ValueError, match=r"^can't load operator 'no\.such:thing' .*; give it as 'package\.module:function'$"
     ):
         weighting("no.such:thing")
-    with pytest.raises(ValueError, match=r"^operator 'math:pi' is no function; it must map \(G, key\) to weights$"):
+    with pytest.raises(
+        ValueError, match=r"^operator 'math:pi' is not a function; give one that maps \(G, key\) to weights$"
+    ):
         weighting("math:pi")
 
 
