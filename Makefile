@@ -102,7 +102,7 @@ test-browser: setup browser
 
 # On the other interpreter, with the jax it resolves, what would notice a difference: the library, every environment's
 # contract, networks, rollouts, checkpoints, and the commands, which train. Nothing to do where there is none.
-OTHER_TESTS := tests/consensus tests/envs/test_contract.py tests/nn/test_networks.py tests/training/test_rollout.py tests/runs/test_checkpoint.py tests/cli/test_commands.py
+OTHER_TESTS := tests/consensus tests/envs/test_contract.py tests/nn tests/training/test_rollout.py tests/runs/test_checkpoint.py tests/cli/test_commands.py
 test-other:
 ifneq ($(OTHER),)
 	$(MAKE) setup VENV=.venv-3.12 PYTHON=$(OTHER)

@@ -3,8 +3,8 @@
     python examples/pytorch_mappo.py --iterations 100
     python examples/pytorch_mappo.py --iterations 100 --grasp
 
-Nothing here comes from the rest of the library: the bridge is used as in a trainer of one's own. The actor is a
-trunk that agents share with a head for each agent, the critic sees all observations. The reward is the team's mean.
+The script uses the bridge as any trainer would, and nothing else of the library. The actor has a trunk that agents
+share and a head per agent, the critic sees all observations, and the reward is the mean over the team.
 It needs mpe2 and the extra `torch`: pip install mpe2 'grasp-marl[torch]'.
 """
 
@@ -21,14 +21,14 @@ from torch.distributions import Categorical
 from grasp.consensus.torch import consensus, realign_  # GRASP
 
 REWARD_SCALE = 0.1
-"""Brings returns to the order of 1, where a critic without normalisation learns well."""
+"""Scales returns to the order of 1, for a critic without value normalisation."""
 
 
 class Rollout(NamedTuple):
-    """Time first, copies of the environment second."""
+    """Axes: time, then environments, then agents."""
 
     observations: Tensor  # [T, E, N, D]
-    next_observations: Tensor  # the true ones, also where the copy was then reset
+    next_observations: Tensor  # before any reset
     actions: Tensor  # [T, E, N]
     log_probs: Tensor  # [T, E, N]
     rewards: Tensor  # [T, E]
@@ -37,13 +37,13 @@ class Rollout(NamedTuple):
 
 
 class Actor(nn.Module):
-    """A trunk that agents share, and a head for each."""
+    """A trunk that agents share, and a head per agent."""
 
     def __init__(self, num_inputs: int, num_actions: int, num_agents: int, hidden: int) -> None:
         super().__init__()
         self.trunk = nn.Sequential(linear(num_inputs, hidden), nn.ReLU(), linear(hidden, hidden), nn.ReLU())
         self.heads = nn.ModuleList([linear(hidden, num_actions, gain=0.01) for _ in range(num_agents)])
-        # The consensus compares coordinates of different heads, which means something only from a common start.
+        # The consensus compares coordinates of different heads, which is meaningful only from a common start.
         for head in self.heads:
             head.load_state_dict(self.heads[0].state_dict())
 
@@ -54,7 +54,7 @@ class Actor(nn.Module):
 
 
 class Critic(nn.Module):
-    """The team's value, from all agents' observations."""
+    """The value of the team, from all agents' observations."""
 
     def __init__(self, num_inputs: int, hidden: int) -> None:
         super().__init__()
@@ -72,12 +72,12 @@ def linear(num_inputs: int, num_outputs: int, gain: float = 2**0.5) -> nn.Linear
     return layer
 
 
-class Team:
-    """Copies of simple_spread, stepped together; a copy that is done is reset at once."""
+class Environments:
+    """Parallel environments of simple_spread with automatic reset."""
 
     def __init__(self, num_envs: int, seed: int) -> None:
         self.envs = [simple_spread_v3.parallel_env(N=3, max_cycles=25) for _ in range(num_envs)]
-        self.now = np.stack([self._pack(env, env.reset(seed=seed + i)[0]) for i, env in enumerate(self.envs)])
+        self.current = np.stack([self._pack(env, env.reset(seed=seed + i)[0]) for i, env in enumerate(self.envs)])
         self.returns, self.finished = np.zeros(num_envs), []
 
     @staticmethod
@@ -85,40 +85,42 @@ class Team:
         return np.stack([by_name[name] for name in env.possible_agents]).astype(np.float32)
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """The true next observations, the team's rewards, and who terminated and who is done."""
-        after, rewards, terminated, done = np.empty_like(self.now), *np.zeros((3, len(self.envs)), np.float32)
+        """The next observations before any reset, the team's rewards, and the flags terminated and done."""
+        after, rewards, terminated, done = np.empty_like(self.current), *np.zeros((3, len(self.envs)), np.float32)
         for i, env in enumerate(self.envs):
             names = env.possible_agents
-            seen, earned, ended, cut, _ = env.step(dict(zip(names, actions[i].tolist(), strict=True)))
-            after[i] = self._pack(env, seen)
-            rewards[i] = np.mean([earned[name] for name in names])
-            terminated[i] = all(ended.values())
-            done[i] = terminated[i] or all(cut.values())
+            observations, by_agent, terminations, truncations, _ = env.step(
+                dict(zip(names, actions[i].tolist(), strict=True))
+            )
+            after[i] = self._pack(env, observations)
+            rewards[i] = np.mean([by_agent[name] for name in names])
+            terminated[i] = all(terminations.values())
+            done[i] = terminated[i] or all(truncations.values())
             self.returns[i] += rewards[i]
             if done[i]:
                 self.finished.append(self.returns[i])
                 self.returns[i] = 0.0
-                self.now[i] = self._pack(env, env.reset()[0])
+                self.current[i] = self._pack(env, env.reset()[0])
             else:
-                self.now[i] = after[i]
+                self.current[i] = after[i]
         return after, rewards * REWARD_SCALE, terminated, done
 
 
 @torch.no_grad()
-def collect(team: Team, actor: Actor, num_steps: int) -> Rollout:
+def collect(envs: Environments, actor: Actor, num_steps: int) -> Rollout:
     steps = []
     for _ in range(num_steps):
-        before = torch.tensor(team.now)
+        before = torch.tensor(envs.current)
         choice = actor(before)
         actions = choice.sample()
-        after, *numbers = team.step(actions.numpy())
+        after, *numbers = envs.step(actions.numpy())
         steps.append((before, torch.tensor(after), actions, choice.log_prob(actions), *map(torch.tensor, numbers)))
     return Rollout(*(torch.stack(parts) for parts in zip(*steps, strict=True)))
 
 
 @torch.no_grad()
 def advantages_and_returns(critic: Critic, data: Rollout, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
-    """GAE. A step cut by the time limit bootstraps from its true next state; only termination has no future."""
+    """GAE. A truncated step bootstraps from its next state before the reset; a terminated one does not bootstrap."""
     values, next_values = critic(data.observations), critic(data.next_observations)
     delta = data.rewards + gamma * (1 - data.terminated) * next_values - values
     advantages, running = torch.zeros_like(delta), torch.zeros_like(delta[0])
@@ -129,10 +131,10 @@ def advantages_and_returns(critic: Critic, data: Rollout, gamma: float, lam: flo
 
 
 def surrogates(choice: Categorical, data: Rollout, advantages: Tensor, clip: float) -> Tensor:
-    """Each agent's clipped policy loss [N], the mean over its own steps."""
+    """The clipped policy loss per agent [N], each the mean over the agent's own steps."""
     ratio = (choice.log_prob(data.actions) - data.log_probs).exp()
-    weighed = advantages.unsqueeze(-1)
-    return -torch.minimum(ratio * weighed, ratio.clamp(1 - clip, 1 + clip) * weighed).flatten(0, -2).mean(0)
+    advantages = advantages.unsqueeze(-1)
+    return -torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages).flatten(0, -2).mean(0)
 
 
 class Learner:
@@ -153,14 +155,14 @@ class Learner:
         for epoch in range(options.epochs):
             choice = self.actor(data.observations)
             losses = surrogates(choice, data, advantages, options.clip)
-            # The sum over agents: a head's gradient is its agent's own.
+            # A sum over agents, so that the gradient of a head is that of its agent's loss.
             loss = losses.sum() - options.entropy * choice.entropy().flatten(0, -2).mean(0).sum()
             if options.grasp and epoch == 0:  # GRASP: u at the parameters that collected the data
                 u, info = consensus(losses, heads)  # GRASP
                 report = f"  weights {np.round(info.weights, 2)}  {info.status.name.lower()}"
             self.actor_optimiser.zero_grad()
             loss.backward()
-            if options.grasp:  # GRASP: held for the iteration
+            if options.grasp:  # GRASP: u stays fixed for the iteration
                 realign_(heads, u=u, weight=options.weight)  # GRASP
             self._step(self.actor, self.actor_optimiser)
             self.critic_optimiser.zero_grad()
@@ -176,10 +178,10 @@ class Learner:
 def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--grasp", action="store_true", help="add the consensus to every head's gradient")
-    parser.add_argument("--weight", type=float, default=1.0, help="of the consensus")
+    parser.add_argument("--weight", type=float, default=1.0, help="weight of the consensus")
     parser.add_argument("--iterations", type=int, default=100)
     parser.add_argument("--num-envs", type=int, default=16)
-    parser.add_argument("--rollout", type=int, default=100, help="steps of each copy in an iteration")
+    parser.add_argument("--rollout", type=int, default=100, help="steps per environment and iteration")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--lr", type=float, default=7e-4)
@@ -193,19 +195,19 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
 
 
 def main(words: list[str] | None = None) -> list[float]:
-    """Train, print a line an iteration, and return the mean return of the episodes that ended in each."""
+    """Train, print one line per iteration, and return the mean return of the episodes that ended in each."""
     options = parse(words)
     torch.manual_seed(options.seed)
-    team = Team(options.num_envs, 1000 * options.seed)
-    num_agents, num_inputs = team.now.shape[1:]
-    num_actions = int(team.envs[0].action_space(team.envs[0].possible_agents[0]).n)
+    envs = Environments(options.num_envs, 1000 * options.seed)
+    num_agents, num_inputs = envs.current.shape[1:]
+    num_actions = int(envs.envs[0].action_space(envs.envs[0].possible_agents[0]).n)
     learner, history = Learner(options, num_agents, num_inputs, num_actions), []
     for iteration in range(1, options.iterations + 1):
-        start, team.finished = time.perf_counter(), []
-        data = collect(team, learner.actor, options.rollout)
+        start, envs.finished = time.perf_counter(), []
+        data = collect(envs, learner.actor, options.rollout)
         between = time.perf_counter()
         report = learner.update(data)
-        history.append(float(np.mean(team.finished)) if team.finished else float("nan"))
+        history.append(float(np.mean(envs.finished)) if envs.finished else float("nan"))
         took = f"{between - start:.2f} + {time.perf_counter() - between:.2f} s"
         print(f"iteration {iteration}  return {history[-1]:.2f}  {took}{report}", flush=True)
     return history

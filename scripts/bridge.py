@@ -105,7 +105,7 @@ def aggregation(num: int, repeats: int) -> None:
 
 
 def iterations(count: int) -> None:
-    """Baseline and GRASP take turns, so that both meet the same load of the machine."""
+    """Baseline and GRASP in turns, so that both run under the same load of the machine."""
     path = Path(__file__).parents[1] / "examples" / "pytorch_mappo.py"
     spec = importlib.util.spec_from_file_location("pytorch_mappo", path)
     assert spec is not None
@@ -115,13 +115,13 @@ def iterations(count: int) -> None:
     sides = []
     for words in ([], ["--grasp"]):
         options = example.parse(words)
-        team = example.Team(options.num_envs, 0)
-        sides.append((options, team, example.Learner(options, *team.now.shape[1:], 5)))
+        envs = example.Environments(options.num_envs, 0)
+        sides.append((options, envs, example.Learner(options, *envs.current.shape[1:], 5)))
     times = np.zeros((count + 1, 2, 2))
     for i in range(count + 1):
-        for j, (options, team, learner) in enumerate(sides):
+        for j, (options, envs, learner) in enumerate(sides):
             start = time.perf_counter()
-            data = example.collect(team, learner.actor, options.rollout)
+            data = example.collect(envs, learner.actor, options.rollout)
             between = time.perf_counter()
             learner.update(data)
             times[i, j] = between - start, time.perf_counter() - between

@@ -15,7 +15,7 @@ from grasp.algos import minibatches as batches
 from grasp.algos.optimiser import ascend, clipped_adam
 from grasp.consensus import consensus
 from grasp.nn import actor as actors
-from grasp.nn import layers
+from grasp.nn import gru, layers
 
 
 @pytest.mark.parametrize("sharing", ["shared", "hybrid", "separate"])
@@ -280,7 +280,7 @@ def ppo_oracle(hyper, state, trajectory):
                 memory = trajectory.memory.actor[t, :, 0]
             memory = jnp.where(trajectory.first[t][:, None], 0.0, memory)
             encoded = layers.dense(actor.backbone["encoder"], seen.obs[t, :, 0])
-            memory = layers.gru_step(actor.backbone["gru"], memory, encoded)
+            memory = gru.gru_step(actor.backbone["gru"], memory, encoded)
             log_probs = jax.nn.log_softmax(layers.dense(actor.head, jax.nn.relu(memory)))
             ratio = jnp.exp(
                 log_probs[jnp.arange(hyper.num_envs), trajectory.action[t, :, 0]] - record.log_prob[t, :, 0]

@@ -1,4 +1,4 @@
-"""The noise-corrected Gram matrix: unbiased, against plain loops, by its laws, at extremes, and what it buys."""
+"""The noise-corrected Gram matrix: bias, plain loops, invariances, extreme inputs, and the gain in the weights."""
 
 import functools
 
@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from consensus_sets import min_norm_points
 from paths import REPOSITORY
-from test_operator_conditions import minimum
 
 from grasp.consensus import Status, consensus, diagnose, gram, solve
 from grasp.consensus.crossfit import LARGEST_RATIO, crossfit, crossfit_gram, products, variance
@@ -17,7 +17,7 @@ GRAM = jax.jit(crossfit_gram)
 GRAMS = jax.jit(jax.vmap(crossfit_gram))
 CROSSFIT = jax.jit(crossfit, static_argnames="operator")
 CROSSFITS = jax.jit(jax.vmap(crossfit))
-# Without the exact solver a new shape compiles three times as fast: for tests in which the operator is no matter.
+# Without the exact solver a new shape compiles three times as fast: for tests in which any operator will do.
 MEAN = functools.partial(CROSSFIT, operator="mean")
 MEANS = jax.jit(jax.vmap(functools.partial(crossfit, operator="mean")))
 PLAIN = jax.jit(consensus, static_argnames="operator")
@@ -26,7 +26,7 @@ NAIVE = jax.jit(jax.vmap(lambda folds: gram(jnp.mean(folds, axis=0))))
 
 
 def drawn(G, key):
-    """An operator of the user's own that needs the key."""
+    """A user's operator that needs the key."""
     w = jax.random.uniform(key, len(G), G.dtype)
     return w / jnp.sum(w)
 
@@ -34,7 +34,7 @@ def drawn(G, key):
 def noisy(g: np.ndarray, num_folds: int, noise: float, seed: int) -> np.ndarray:
     """Folds [K, N, D] around g in float32; the error of their mean has about `noise` times the mean norm of g."""
     size = noise * np.linalg.norm(g, axis=1).mean() * (num_folds / g.shape[1]) ** 0.5
-    # A pair of seeds: one alone would repeat the numbers that g was drawn from.
+    # Two seeds, because one alone would repeat the numbers that g was drawn from.
     error = np.random.default_rng((77, seed)).normal(size=(num_folds, *g.shape))
     return (g + size * error).astype(np.float32)
 
@@ -52,7 +52,7 @@ def loops(folds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def reference(folds: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """P, P_U and a of the module's docstring; the jackknife estimates everything anew without each fold."""
+    """P, P_U and a of the module's docstring; the jackknife recomputes the estimate without each fold."""
     num_folds, num, _ = folds.shape
     unbiased, cross = loops(folds)
     q = np.sqrt(np.mean(np.sum(folds**2, axis=2), axis=0))
@@ -69,8 +69,8 @@ def reference(folds: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     return ((1 - a) * positive + a * np.diag(np.diag(positive))) * units, unbiased, a
 
 
-def test_G18_pure_noise_is_a_bias_of_the_naive_gram_and_none_of_the_crossfitted_one():
-    """20,000 coordinates of unit variance, 4 folds: tr Σ/n = 5,000, and a spread of √(2D/(n(n−1))) = 57.7."""
+def test_pure_noise_biases_the_naive_gram_and_not_the_crossfitted_one():
+    """20,000 coordinates of unit variance, 4 folds: tr Σ/n = 5,000, a standard deviation of √(2D/(n(n−1))) = 57.7."""
     rng = np.random.default_rng(18)
     naive, unbiased = [], []
     for _ in range(8):
@@ -87,7 +87,7 @@ def test_G18_pure_noise_is_a_bias_of_the_naive_gram_and_none_of_the_crossfitted_
 
 
 @pytest.mark.parametrize("shared", [0.0, 0.5])
-def test_G18_a_known_signal_is_met_on_average_also_where_agents_share_half_of_the_noise(shared):
+def test_the_estimate_of_a_known_signal_is_unbiased_also_where_agents_share_half_of_the_noise(shared):
     rng = np.random.default_rng(19)
     trials, num_folds, dim = 1000, 4, 30
     g = rng.normal(size=(2, dim)) * 0.3
@@ -101,10 +101,10 @@ def test_G18_a_known_signal_is_met_on_average_also_where_agents_share_half_of_th
 
 @pytest.mark.parametrize("num_folds", [2, 3, 5])
 @pytest.mark.parametrize("noise", [0.02, 2.0])
-def test_the_estimate_is_that_of_plain_loops_over_pairs_of_folds(num_folds, noise, x64):
+def test_the_estimate_equals_plain_loops_over_pairs_of_folds(num_folds, noise, x64):
     folds = noisy(oracle.family("conflicting", 4, 1, dim=40), num_folds, noise, seed=num_folds).astype(np.float64)
     expected, unbiased, a = reference(folds)
-    clear = noise < 1  # then nothing is clipped and little shrunk; otherwise both happen
+    clear = noise < 1  # then no eigenvalue is clipped and a is small
     assert (np.linalg.eigvalsh(unbiased)[0] > 0) == clear
     assert (a < 0.01) == clear
     found = GRAM({"a": jnp.asarray(folds[..., :24]).reshape(num_folds, 4, 6, 4), "b": jnp.asarray(folds[..., 24:])})
@@ -149,7 +149,7 @@ def test_the_gram_is_positive_semi_definite_and_the_shrinkage_a_fraction(num_fol
 
 
 @pytest.mark.parametrize("num_folds", [2, 4])
-def test_without_noise_nothing_is_shrunk_and_all_is_signal(num_folds):
+def test_as_noise_vanishes_shrinkage_goes_to_zero_and_signal_to_one(num_folds):
     g = oracle.family("conflicting", 5, 3)
     found = [CROSSFIT(jnp.asarray(noisy(g, num_folds, noise, seed=0))) for noise in (0.1, 0.01, 0.001)]
     shrinkages = [float(extra.folded.shrinkage) for _, _, extra in found]
@@ -187,7 +187,7 @@ def test_equal_folds_with_zero_in_the_hull_give_no_direction(name):
     assert float(extra.signal) == 0
 
 
-def test_the_order_of_folds_does_not_matter_and_that_of_agents_is_kept():
+def test_u_does_not_depend_on_the_order_of_folds_or_agents():
     folds = noisy(oracle.family("conflicting", 5, 4), 4, 1.0, seed=1)
     u, info, extra = CROSSFIT(jnp.asarray(folds))
     again, other, turned = CROSSFIT(jnp.asarray(folds[[2, 0, 3, 1]]))
@@ -216,8 +216,8 @@ def test_u_scales_with_the_gradients_over_the_whole_range(scale):
         np.testing.assert_allclose(after, before, rtol=1e-3)
 
 
-def test_stretching_one_agent_stretches_its_row_and_changes_nothing_else():
-    """The estimate works in each agent's own units: a loud agent does not decide how much the others are shrunk."""
+def test_scaling_one_agent_scales_its_row_and_column_alone():
+    """The estimate is in units of each agent's norm: one large gradient does not change how much the others shrink."""
     folds = noisy(oracle.family("conflicting", 4, 6), 4, 2.0, seed=3)
     stretch = np.array([1.0, 100, 0.01, 1], np.float32)
     before, after = GRAM(jnp.asarray(folds)), GRAM(jnp.asarray(folds * stretch[:, None]))
@@ -247,8 +247,8 @@ EXCESS = [
 
 
 @pytest.mark.parametrize(("noise", "kind", "naive", "crossfitted", "signal"), EXCESS)
-def test_weights_find_the_conflicts_that_noise_hides(noise, kind, naive, crossfitted, signal):
-    """‖Σ w_i g_i‖²/‖u*‖² with the TRUE gradients (1 is perfect), mean over 24 seeds, as docs/theory.md states it."""
+def test_weights_resolve_conflicts_that_noise_hides(noise, kind, naive, crossfitted, signal):
+    """‖Σ w_i g_i‖²/‖u*‖² with the true gradients (1 is optimal), mean over 24 seeds, as in docs/theory.md."""
     num, num_folds, dim = 5, 4, 5000
     truths, samples = [], []
     for seed in range(24):
@@ -262,14 +262,14 @@ def test_weights_find_the_conflicts_that_noise_hides(noise, kind, naive, crossfi
         truths.append(g)
         samples.append(g + error)
     truths, folds = np.stack(truths), np.stack(samples)
-    best = np.sum(minimum(truths)[1] ** 2, axis=1)
+    best = np.sum(min_norm_points(truths)[1] ** 2, axis=1)
 
     def excess(w):
         return np.sum(np.einsum("sn,snd->sd", w, truths) ** 2, axis=1) / best
 
     _, info, extra = CROSSFITS(jnp.asarray(folds, jnp.float32))
     assert excess(np.asarray(info.weights, np.float64)).mean() == pytest.approx(crossfitted, rel=0.05)
-    assert excess(minimum(folds.mean(1))[0]).mean() == pytest.approx(naive, rel=0.05)
+    assert excess(min_norm_points(folds.mean(1))[0]).mean() == pytest.approx(naive, rel=0.05)
     assert excess(np.full((24, num), 1 / num)).mean() == pytest.approx(3.85, rel=0.05)
     assert float(jnp.mean(extra.signal)) == pytest.approx(signal, abs=0.01)
     page = (REPOSITORY / "docs" / "theory.md").read_text()
@@ -277,7 +277,7 @@ def test_weights_find_the_conflicts_that_noise_hides(noise, kind, naive, crossfi
 
 
 @pytest.mark.parametrize("num_folds", [2, 4])
-def test_the_signal_fraction_is_the_share_of_the_signal(num_folds):
+def test_the_signal_fraction_of_one_agent(num_folds):
     """One agent with a gradient of norm 1 and an error of norm r: s = 1/(1 + r²), and 0 without a gradient."""
     g = np.zeros((1, 5000))
     g[0, 0] = 1
@@ -298,7 +298,7 @@ def test_in_pure_noise_no_signal_is_found():
     assert float(jnp.mean(extra.folded.shrinkage)) > 0.6
 
 
-def test_u_is_the_mean_gradients_weighed_and_the_certificate_is_about_the_estimate():
+def test_u_is_a_combination_of_the_mean_gradients_and_the_certificate_is_for_the_estimate():
     folds = noisy(oracle.family("shared", 5, 7), 4, 1.0, seed=4)
     u, info, extra = CROSSFIT(jnp.asarray(folds))
     w, P, scale = (np.asarray(value, np.float64) for value in (info.weights, info.gram, info.scale))
@@ -321,7 +321,7 @@ def test_u_is_the_mean_gradients_weighed_and_the_certificate_is_about_the_estima
 
 
 @pytest.mark.parametrize(("run", "shape"), [(CROSSFIT, (4, 5, 300)), (MEAN, (2, 1, 4))], ids=["min_norm", "one agent"])
-def test_nothing_but_zeros(run, shape):
+def test_zero_gradients(run, shape):
     u, info, extra = run(jnp.zeros(shape))
     assert not np.any(u)
     assert float(jnp.sum(info.weights)) == pytest.approx(1)
@@ -340,8 +340,8 @@ def test_folds_that_cancel_carry_no_signal():
     assert np.all(np.isfinite(extra.folded.gram))
 
 
-def test_a_fold_without_data_is_no_trouble_to_the_others():
-    """A fold of zeros beside gradients far below 1: the scale comes from the others."""
+def test_a_fold_of_zeros_does_not_change_the_scale_of_the_others():
+    """A fold of zeros beside gradients far below 1."""
     g = np.zeros((3, 2, 2), np.float32)
     g[:2] = [[2e-20, 0], [0, 1e-20]]
     u, info, extra = MEAN(jnp.asarray(g))
@@ -385,11 +385,13 @@ def test_double_precision_is_kept(x64):
     assert all(leaf.dtype == jnp.float64 for leaf in (u, info.weights, info.gram, *extra.folded, extra.signal))
     P, _, _ = reference(folds)
     np.testing.assert_allclose(info.gram * info.scale**2, P, atol=1e-12 * np.abs(P).max())
-    np.testing.assert_allclose(info.weights, minimum(np.linalg.cholesky(P)[None])[0][0], atol=1e-8)
+    np.testing.assert_allclose(info.weights, min_norm_points(np.linalg.cholesky(P)[None])[0][0], atol=1e-8)
 
 
-def test_mistakes_are_named():
-    with pytest.raises(ValueError, match=r"^the gradients come from 1 fold; it takes 2 or more to tell noise from"):
+def test_errors():
+    with pytest.raises(
+        ValueError, match=r"^the gradients come from 1 fold; give 2 or more, to tell noise from signal$"
+    ):
         crossfit(jnp.ones((1, 3, 4)))
     with pytest.raises(ValueError, match=r"^the gradients are an empty tree; pass a pytree of arrays with a fold and"):
         crossfit_gram({})

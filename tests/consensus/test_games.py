@@ -1,4 +1,4 @@
-"""What the paper claims of training with u, in games small enough to be exact: G10 to G17."""
+"""The paper's claims about training with u, checked in games small enough to be exact."""
 
 import functools
 
@@ -8,32 +8,32 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from test_operator_conditions import factors, minimum
+from consensus_sets import gammas, min_norm_points
 
 
-def test_G10_the_off_policy_factor_stalls_where_u_is_zero():
+def test_the_off_policy_factor_stalls_where_u_is_zero():
     with jax.enable_x64(True):
         payoff, start = jnp.asarray(games.ONE_CELL), jnp.zeros((1, 2, 2))
         g = np.asarray(games.gradients(payoff, start[0]))
         end = {rule: float(games.final_values(payoff, start, 0.5, rule)[0]) for rule in ("plain", "grasp", "factor")}
-    assert np.abs(minimum(g[None])[1]).max() < 1e-12
+    assert np.abs(min_norm_points(g[None])[1]).max() < 1e-12
     assert np.abs(g).max() > 0.1
     assert end["plain"] > 0.99
     assert end["grasp"] > 0.99
     assert end["factor"] == pytest.approx(0.25, abs=1e-9)
 
 
-def test_G11_u_depends_on_how_actions_are_numbered():
+def test_u_depends_on_how_actions_are_numbered():
     payoffs = [games.ONE_CELL, games.ONE_CELL[:, ::-1]]  # agent 2's actions renumbered: the same game
     with jax.enable_x64(True):
         start = jnp.zeros((1, 2, 2))
         plain = [float(games.final_values(jnp.asarray(p), start, 0.5, "plain", steps=50)[0]) for p in payoffs]
         g = np.stack([games.gradients(jnp.asarray(p), start[0]) for p in payoffs])
     assert plain[0] == pytest.approx(plain[1], abs=1e-12)
-    np.testing.assert_allclose(np.abs(minimum(g)[1]).max(1), [0, 0.125], atol=1e-12)
+    np.testing.assert_allclose(np.abs(min_norm_points(g)[1]).max(1), [0, 0.125], atol=1e-12)
 
 
-def test_G12_a_better_average_can_be_worse_in_one_state():
+def test_a_better_average_can_be_worse_in_one_state():
     """Two equally likely contexts share one logit: the gaps are +2 and −1."""
     gaps, x, rate = np.array([2.0, -1.0]), 0.0, 0.5
 
@@ -46,7 +46,7 @@ def test_G12_a_better_average_can_be_worse_in_one_state():
     assert after[1] < before[1]
 
 
-def test_G13_in_a_box_the_iteration_can_stop_at_the_boundary():
+def test_in_a_box_the_iteration_can_stop_at_the_boundary():
     payoff = np.array([[1.0, 0], [0, 0.5]])
     with jax.enable_x64(True):
 
@@ -60,10 +60,10 @@ def test_G13_in_a_box_the_iteration_can_stop_at_the_boundary():
     np.testing.assert_allclose(again, theta, atol=1e-14)
     assert np.abs(np.asarray(theta)).max() == 3
     assert np.linalg.norm(g) > 1e-3
-    assert np.linalg.norm(minimum(g[None])[1]) > 1e-3
+    assert np.linalg.norm(min_norm_points(g[None])[1]) > 1e-3
 
 
-def test_G14_clipping_does_not_bound_what_u_adds():
+def test_clipping_does_not_bound_what_u_adds():
     """A two-armed bandit at p = 1/2, clip 0.2, advantage ±1: the ratio's maximum is 2."""
 
     def ratio(constant: float, updates: int) -> float:
@@ -82,7 +82,7 @@ def test_G14_clipping_does_not_bound_what_u_adds():
 
 
 @pytest.mark.parametrize(("size", "expected"), [(1.0, 0.0250), (1e-3, 0.0248), (1e-6, 0.0023)])
-def test_G15_adam_moves_by_the_rate_whatever_the_gradient(size, expected):
+def test_adam_moves_by_the_learning_rate_whatever_the_gradient(size, expected):
     tx = optax.adam(5e-4, eps=1e-5)
 
     def step(carry, _):
@@ -95,18 +95,18 @@ def test_G15_adam_moves_by_the_rate_whatever_the_gradient(size, expected):
     assert -float(x) == pytest.approx(expected, abs=6e-5)
 
 
-def test_G16_one_inert_agent_takes_the_weight():
+def test_one_agent_with_a_tiny_gradient_gets_all_weight():
     g = np.random.default_rng(16).normal(size=(5, 6, 50))
     g[:, 2] *= 1e-3
-    w, u = minimum(g)
+    w, u = min_norm_points(g)
     assert w[:, 2].min() > 0.999
     assert np.all(np.linalg.norm(u, axis=1) <= np.linalg.norm(g[:, 2], axis=1))
     others = [0, 1, 3, 4, 5]
-    assert factors(g, u)[:, others].max() < 2e-3
+    assert gammas(g, u)[:, others].max() < 2e-3
 
 
-def test_G17_no_advantage_of_direction_in_climbing_and_penalty():
-    """60 seeds. At a fixed rate u acts as a longer step; at a fixed step length it does not help."""
+def test_no_advantage_of_direction_in_climbing_and_penalty():
+    """60 starts. At a fixed learning rate u acts as a longer step; at a fixed step length it does not help."""
     starts = np.random.default_rng(17).normal(size=(60, 2, 3))
     with jax.enable_x64(True):
         for payoff in (games.CLIMBING, games.PENALTY):
@@ -117,6 +117,6 @@ def test_G17_no_advantage_of_direction_in_climbing_and_penalty():
             assert fixed["factor"] < fixed["plain"]
             assert unit["grasp"] <= unit["plain"] + 0.1
             if payoff is games.CLIMBING:  # as docs/theory.md has them
-                told = {"plain": 7.06, "mean": 7.11, "grasp": 7.01, "factor": 5.61}
-                assert fixed == pytest.approx(told, abs=0.006)
+                expected = {"plain": 7.06, "mean": 7.11, "grasp": 7.01, "factor": 5.61}
+                assert fixed == pytest.approx(expected, abs=0.006)
                 assert unit == pytest.approx({"plain": 7.85, "grasp": 7.71}, abs=0.006)

@@ -1,4 +1,4 @@
-"""Gram matrix, combination, rescaling, diagnosis and the API: by hand, at extremes, and on what users get wrong."""
+"""Gram matrix, combination, rescaling, diagnostics and the API: by hand, on extreme inputs, and errors."""
 
 import doctest
 import functools
@@ -51,8 +51,8 @@ def test_u_scales_with_the_gradients_over_the_whole_range(scale):
     assert float(info.scale) == pytest.approx(2 * scale, rel=1e-5)
 
 
-def test_norms_a_thousand_million_apart():
-    """The shortest gradient decides, whatever its size beside the others; its digits are not lost."""
+def test_norms_a_factor_of_a_thousand_million_apart():
+    """The shortest gradient determines u, and its digits are not lost beside a much longer one."""
     u, info = MIN_NORM(jnp.array([[1e9, 0.0], [0.0, 1.0]]))
     np.testing.assert_allclose(u, [1e-9, 1.0], rtol=1e-5)
     assert Status(int(info.status)) is Status.CERTIFIED
@@ -88,7 +88,7 @@ def test_diagnose_agrees_with_the_gradients():
     assert float(found["residual"]) < 1e-4
 
 
-def test_diagnose_nothing_and_one_agent():
+def test_diagnose_zero_gradients_and_one_agent():
     zero = DIAGNOSE(jnp.zeros((3, 3)), jnp.zeros(3), jnp.asarray(1.0))
     assert all(not np.any(value) for value in zero.values())
     one = DIAGNOSE(jnp.ones((1, 1)), jnp.ones(1), jnp.asarray(3.0))
@@ -123,8 +123,8 @@ def test_a_non_finite_gradient_gives_no_direction(operator, value):
     assert float(info.residual) == np.inf
 
 
-def test_other_operators_are_certified_only_where_they_are_right():
-    """Equal orthogonal gradients: the mean is the min-norm point. Beside a zero gradient only u = 0 would be."""
+def test_other_operators_are_certified_only_at_the_min_norm_point():
+    """For equal orthogonal gradients the mean is the min-norm point; with a zero gradient, only u = 0 is."""
     mean = CONSENSUS["mean"]
     _, info = mean(jnp.eye(2))
     assert Status(int(info.status)) is Status.CERTIFIED
@@ -146,7 +146,7 @@ def test_jit_and_vmap_agree_with_the_plain_call():
         np.testing.assert_allclose(alone["g"], oracle.min_norm(np.asarray(g[i], np.float64)), atol=1e-5)
 
 
-def test_mistakes_are_named():
+def test_errors():
     with pytest.raises(
         ValueError, match=r"^the gradients are an empty tree; pass a pytree of arrays with a leading agent"
     ):
@@ -161,7 +161,7 @@ def test_mistakes_are_named():
         min_norm(jnp.ones((0, 3)))
 
 
-def test_no_precision_is_switched_on_and_dtypes_are_kept():
+def test_64_bit_mode_is_left_off_and_dtypes_are_kept():
     before = jax.config.jax_enable_x64
     u, info = min_norm({"a": jnp.ones((2, 2), jnp.float32)})  # no jit: the plain call must work too
     np.testing.assert_allclose(u["a"], [1, 1], rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Laws of the min-norm point on drawn gradients. One shape throughout, so everything compiles once."""
+"""Properties of the min-norm point on random gradients, all of one shape so that everything compiles once."""
 
 import functools
 
@@ -43,7 +43,7 @@ def test_u_scales_with_a_common_factor(g, exponent):
 @LAWS
 @given(SETS, hnp.arrays(np.float64, (4, 3), elements=st.floats(-1, 1)), st.sampled_from([1e-2, 1e-4, 1e-8]))
 def test_u_is_continuous(g, direction, step):
-    """Projection on a convex set moves at most with the square root of how far the set moves: Hölder, modulus 1/2."""
+    """Projection on a convex set is Hölder continuous in the set, with exponent 1/2."""
     moved = step * direction
     reach = np.linalg.norm(moved, axis=1).max()
     bound = 2 * np.sqrt(reach * (np.linalg.norm(g, axis=1).max() + reach)) + reach
@@ -63,7 +63,7 @@ def test_u_is_in_the_hull_and_the_shortest_there(g):
 @LAWS
 @given(SETS, st.integers(0, 3))
 def test_a_smaller_hull_has_a_longer_u(g, agent):
-    """Replacing one agent's gradient by another's takes a corner away: the shortest vector can't become shorter."""
+    """Replacing one agent's gradient by another's removes a corner: the shortest vector can't become shorter."""
     fewer = g.copy()
     fewer[agent] = g[(agent + 1) % 4]
     assert np.linalg.norm(consensus(fewer)[0]) >= np.linalg.norm(consensus(g)[0]) - 1e-6

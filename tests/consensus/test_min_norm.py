@@ -27,7 +27,7 @@ def check_family(name: str, num: int, dtype: type) -> None:
     assert Status(int(info.status)) is Status.CERTIFIED
     assert float(info.residual) <= strict(np.dtype(dtype))
     if name in ("orthogonal", "conflicting", "scaled", "shared"):
-        assert int(info.iterations) <= 10  # pivoting alone; the fallback would take one for every agent in the support
+        assert int(info.iterations) <= 10  # pivoting alone; the fallback would take one per agent in the support
     assert oracle.violation(g.astype(np.float64), weights @ g) <= strict(np.dtype(dtype))
     expected = oracle.min_norm(g.astype(np.float64))
     tolerance = 2e-4 if dtype == np.float32 else 1e-9
@@ -47,7 +47,7 @@ def test_accuracy_float64(name, num, x64):
 
 
 def test_residual_measures_the_violation(x64):
-    """Weights that are not optimal must not be certified: the residual is the largest violation."""
+    """Weights that are not optimal are not certified; the residual is the largest violation."""
     g = oracle.family("conflicting", 5, seed=3)
     _, info = consensus(jnp.asarray(g), "mean")
     np.testing.assert_allclose(float(info.residual), max(0, oracle.violation(g, g.mean(0))), rtol=1e-8, atol=1e-12)
@@ -65,14 +65,14 @@ def test_statuses():
     broken = SOLVE(jnp.array([[1.0, jnp.nan], [jnp.nan, 1.0]]))
     assert Status(int(broken.status)) is Status.NON_FINITE
     assert not np.any(broken.weights)
-    # ‖u‖ = 0.0035 of the gradients: too small to certify in float32, too large to be called 0.
+    # ‖u‖ is 0.0035 of the gradients' norm: too small to certify in float32, too large to count as 0.
     near = SOLVE(jnp.array([[1.0, -0.99997], [-0.99997, 1.0]]))
     assert Status(int(near.status)) in (Status.CERTIFIED, Status.ROUNDING)
     assert Status(int(SOLVE(jnp.array([[-1.0]])).status)) is Status.NOT_PSD
 
 
 def test_rounding_status_is_reached_and_bounded():
-    """Among nearly cancelling float32 sets some can't be certified; they are named, and none is left uncertified."""
+    """Of nearly cancelling float32 sets some can't be certified; all of these have the status ROUNDING."""
     rng = np.random.default_rng(0)
     g = rng.normal(size=(400, 6, 40))
     g = g - (1 - 10 ** rng.uniform(-4, -1, size=(400, 1, 1))) * g.mean(1, keepdims=True)
@@ -85,7 +85,7 @@ def test_rounding_status_is_reached_and_bounded():
     assert sum(counts[name] for name in (Status.ROUNDING, Status.CERTIFIED, Status.STATIONARY)) == 400
 
 
-def test_vmap_equals_loop_and_ends():
+def test_vmap_equals_a_loop_and_terminates():
     rng = np.random.default_rng(1)
     g = jnp.asarray(rng.normal(size=(16, 9, 6)), jnp.float32)
     grams = jax.vmap(gram)(g)
@@ -105,7 +105,7 @@ def test_one_agent_and_small_scales():
 
 
 def test_nonnegative_program_matches_nnls(x64):
-    """The core for any b, not only that of the min-norm problem."""
+    """The quadratic program for any b, not only that of the min-norm problem."""
     rng = np.random.default_rng(2)
     a = rng.normal(size=(30, 12, 7))
     a /= np.linalg.norm(a, axis=1, keepdims=True)
@@ -116,14 +116,14 @@ def test_nonnegative_program_matches_nnls(x64):
 
 
 def test_wolfe_fallback_alone_reaches_the_optimum(x64):
-    """The fallback is rarely needed, so it is driven here from a candidate that the check refuses."""
+    """The fallback is rarely needed, so it is started here from a candidate that the check rejects."""
     g = np.stack([oracle.family("conflicting" if seed % 2 else "deficient", 12, seed, dim=30) for seed in range(20)])
     unit = g / np.linalg.norm(g, axis=2, keepdims=True)
 
     def fallback(H):
         program = Program(H, jnp.ones(12, H.dtype), rounding(H))
-        refused = -jnp.ones(12, H.dtype)
-        return optimal(program, refused), *_wolfe(program, refused, jnp.asarray(0))
+        rejected = -jnp.ones(12, H.dtype)
+        return optimal(program, rejected), *_wolfe(program, rejected, jnp.asarray(0))
 
     accepted, x, iterations = jax.jit(jax.vmap(fallback))(jnp.asarray(np.einsum("bnd,bmd->bnm", unit, unit)))
     x = np.asarray(x)
@@ -134,7 +134,7 @@ def test_wolfe_fallback_alone_reaches_the_optimum(x64):
 
 
 def test_few_factorisations_where_gradients_are_dependent(x64):
-    """Pivoting that cycles must hand over soon, and what it leaves behind must not be taken for an answer."""
+    """Pivoting that cycles switches to Wolfe's method soon, and its last iterate is not returned as a solution."""
     rng = np.random.default_rng(0)
     thin = rng.normal(size=(20, 64, 20)) + np.repeat([0.0, 0.3], 10)[:, None, None]
     solution = jax.jit(jax.vmap(solve))(jnp.asarray(np.einsum("bnd,bmd->bnm", thin, thin)))

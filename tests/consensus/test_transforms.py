@@ -1,4 +1,4 @@
-"""The optax transformations: what they add, what they hold, and what they do with broken gradients."""
+"""The optax transformations: what they add, a given u, and non-finite gradients."""
 
 import functools
 
@@ -25,7 +25,7 @@ def flat(tree):
 
 
 def adam_path(tx, factors=(1.0, -0.5, 2.0, 0.3)):
-    """Parameters after every step of a chain; gradients change from step to step."""
+    """Parameters after every step of a chain, with gradients that change from step to step."""
 
     @jax.jit
     def step(params, state, factor):
@@ -73,7 +73,7 @@ def test_a_given_u_is_held():
     assert Status(int(state.status)) is Status.UNCERTIFIED
 
 
-def test_a_given_u_that_is_broken_is_skipped():
+def test_a_given_u_that_is_not_finite_is_skipped():
     tx = realign()
     u = jax.tree.map(lambda g: jnp.full(g.shape[1:], jnp.inf), GRADS)
     out, state = tx.update(GRADS, tx.init(PARAMS), u=u)
@@ -81,7 +81,7 @@ def test_a_given_u_that_is_broken_is_skipped():
     assert int(state.skipped) == 1
 
 
-def test_keys_move_so_that_draws_differ():
+def test_the_key_changes_from_call_to_call():
     tx = realign("random")
     _, first = tx.update(GRADS, tx.init(PARAMS))
     _, second = tx.update(GRADS, first)
@@ -124,7 +124,7 @@ def test_off_policy_factors_are_clipped_and_counted_for_the_mean():
 
 
 def test_off_policy_factors_of_a_given_direction_are_clipped_and_counted():
-    """Whoever brings u brings any: the operator's name says nothing of it."""
+    """A u that is passed in need not be the min-norm point, whatever the operator."""
     grads = jnp.asarray([[3.0, 0], [1.0, 0]])
     tx = realign_off_policy()
     out, state = tx.update(grads, tx.init(grads), u=jnp.asarray([-2.0, 0]))  # Γ = (4 - 6)/13 and (4 - 2)/5
@@ -141,7 +141,7 @@ def test_off_policy_factors_by_hand():
     np.testing.assert_allclose(huge, [1, 1, 5 / 11], rtol=1e-6)
 
 
-BROKEN = jax.tree.map(lambda g: g.at[1].set(jnp.nan), GRADS)
+NON_FINITE = jax.tree.map(lambda g: g.at[1].set(jnp.nan), GRADS)
 
 
 @functools.cache
@@ -157,10 +157,10 @@ def chain_step(name: str):
 
 
 @pytest.mark.parametrize("name", ["on", "off"])
-def test_a_broken_gradient_is_skipped_and_counted(name):
+def test_a_non_finite_gradient_is_skipped_and_counted(name):
     tx, step = chain_step(name)
-    params, state, _ = step(BROKEN, tx.init(PARAMS), PARAMS)
-    np.testing.assert_array_equal(flat(params), flat(PARAMS))  # a fresh Adam fed with zeros stays
+    params, state, _ = step(NON_FINITE, tx.init(PARAMS), PARAMS)
+    np.testing.assert_array_equal(flat(params), flat(PARAMS))  # Adam without momentum does not move
     assert int(state[0].skipped) == 1
     assert Status(int(state[0].status)) is Status.NON_FINITE
     params, state, updates = step(GRADS, state, params)
@@ -168,7 +168,7 @@ def test_a_broken_gradient_is_skipped_and_counted(name):
     assert np.abs(flat(updates)).max() > 1e-4
     assert int(state[0].skipped) == 1
     assert int(state[0].count) == 2
-    momentum, state, _ = step(BROKEN, state, params)  # later, Adam goes on by its momentum: the docstring's warning
+    momentum, state, _ = step(NON_FINITE, state, params)  # with momentum Adam keeps moving, as the docstring warns
     assert np.abs(flat(momentum) - flat(params)).max() > 1e-4
     assert np.all(np.isfinite(flat(momentum)))
     assert int(state[0].skipped) == 2
@@ -178,7 +178,7 @@ def test_apply_if_finite_freezes_everything():
     tx = optax.apply_if_finite(optax.chain(realign(), optax.adam(0.01)), max_consecutive_errors=5)
     step = jax.jit(tx.update)
     _, state = step(GRADS, tx.init(PARAMS), PARAMS)
-    updates, after = step(BROKEN, state, PARAMS)
+    updates, after = step(NON_FINITE, state, PARAMS)
     assert not np.any(flat(updates))
     assert int(after.total_notfinite) == 1
     before, kept = (jax.tree.leaves(s.inner_state[1]) for s in (state, after))
@@ -187,7 +187,7 @@ def test_apply_if_finite_freezes_everything():
     assert int(after.inner_state[0].count) == int(state.inner_state[0].count) == 1
 
 
-def test_a_misspelt_operator_fails_when_built():
+def test_an_unknown_operator_fails_when_built():
     with pytest.raises(ValueError, match=r"^unknown operator 'meen'; did you mean 'mean'\?$"):
         realign("meen")
     with pytest.raises(ValueError, match=r"^unknown operator 'meen'; did you mean 'mean'\?$"):

@@ -1,4 +1,4 @@
-"""Q1: the mixer never falls when an agent's value rises; its formula written out in numpy; VDN is the sum."""
+"""The mixer: monotonic in every agent's value, equal to its formula written out in numpy; VDN is the sum."""
 
 from itertools import product
 
@@ -18,14 +18,13 @@ slopes = jax.jit(jax.vmap(jax.grad(mixer.mix, 1), (None, 0, 0)))
 
 
 def monotone(seed=0, gain=1.0):
-    """Parameters as drawn, or larger, so that every unit of the mixer is now on one side of its bend, now on the
-    other."""
+    """Initial parameters times `gain`; with a large gain, units are on both sides of the ELU's kink."""
     params = mixer.mixer_init(jax.random.key(seed), "monotone", SPEC, EMBED, HIDDEN)
     return jax.tree.map(lambda x: gain * x, params)
 
 
 def by_hand(params, q, state):
-    """One state at a time, in 64 bits, as the formula of ALGORITHMS 4.1 reads."""
+    """The formula of the module's docstring in float64, one state at a time."""
 
     def linear(layer, x):
         return np.asarray(layer["weight"], np.float64).T @ x + np.asarray(layer["bias"], np.float64)
@@ -50,7 +49,7 @@ def draws(seed, *shape):
 
 
 @pytest.mark.parametrize("gain", [1.0, 3.0])
-def test_Q1_the_team_s_value_never_falls_when_an_agent_s_rises(gain):
+def test_the_mixer_is_monotonic_in_every_agents_value(gain):
     q, state = draws(0, 400)
     params = monotone(gain=gain)
     slope = np.asarray(slopes(params, jnp.asarray(q), jnp.asarray(state)))
@@ -58,7 +57,7 @@ def test_Q1_the_team_s_value_never_falls_when_an_agent_s_rises(gain):
     assert (slope > 0).any(0).all()
 
 
-def test_Q1_a_long_way_up_is_never_a_way_down():
+def test_the_mixer_is_monotonic_over_large_increases():
     q, state = draws(1, 200)
     params = monotone(gain=3.0)
     low = mix(params, jnp.asarray(q), jnp.asarray(state))
@@ -68,7 +67,7 @@ def test_Q1_a_long_way_up_is_never_a_way_down():
         assert (high > low).any()
 
 
-def test_Q1_every_agent_s_own_best_action_is_the_team_s():
+def test_the_greedy_joint_action_is_each_agents_own_greedy_action():
     rng = np.random.default_rng(2)
     table = jnp.asarray(rng.normal(size=(SPEC.num_agents, SPEC.num_actions)).astype(np.float32))
     joint = np.array(list(product(range(SPEC.num_actions), repeat=SPEC.num_agents)))
@@ -90,13 +89,13 @@ def test_the_formula_against_numpy(gain):
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
 
 
-def test_the_state_decides_how_values_are_mixed():
+def test_the_mixing_depends_on_the_state():
     q, state = draws(5, 2)
     slope = slopes(monotone(), jnp.asarray(q[:1].repeat(2, 0)), state)
     assert jnp.abs(slope[0] - slope[1]).max() > 1e-2
 
 
-def test_the_sum_has_no_parameters_and_is_vdn_s():
+def test_vdn_is_the_sum_and_has_no_parameters():
     params = mixer.mixer_init(jax.random.key(0), "sum", SPEC, EMBED, HIDDEN)
     q, state = draws(6, 4, 3)
     assert jax.tree.leaves(params) == []
@@ -120,14 +119,14 @@ def test_weights_and_biases_start_uniform_within_one_over_root_inputs():
             inputs, outputs = layer["weight"].shape
             assert layer["bias"].shape == (outputs,)
             for entries in (layer["weight"].ravel(), layer["bias"]):
-                share = np.asarray(entries) * np.sqrt(inputs)
-                assert np.abs(share).max() <= 1 + 1e-6
-                assert np.abs(share).max() > 0 if share.size < 30 else np.abs(share).max() > 0.85
-                assert share.size < 1000 or abs(np.mean(share**2) - 1 / 3) < 0.03
-                assert share.size < 1000 or abs(np.mean(share)) < 0.06
+                scaled = np.asarray(entries) * np.sqrt(inputs)
+                assert np.abs(scaled).max() <= 1 + 1e-6
+                assert np.abs(scaled).max() > 0 if scaled.size < 30 else np.abs(scaled).max() > 0.85
+                assert scaled.size < 1000 or abs(np.mean(scaled**2) - 1 / 3) < 0.03
+                assert scaled.size < 1000 or abs(np.mean(scaled)) < 0.06
 
 
-def test_no_two_networks_start_alike():
+def test_all_networks_start_different():
     params = monotone()
     drawn = [np.asarray(net["layer_0"]["weight"]) for net in params.values()]
     for i, one in enumerate(drawn):

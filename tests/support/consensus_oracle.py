@@ -1,4 +1,4 @@
-"""Independent answers in plain numpy: quadratic programs, families of gradients, exact team games."""
+"""Reference results in plain numpy: quadratic programs, families of gradients, exact team games."""
 
 import itertools
 
@@ -14,7 +14,7 @@ def family(name: str, num: int, seed: int, dim: int = 300) -> np.ndarray:
     g = rng.normal(size=(num, dim))
     rank = max(2, num // 2)
     thin = rng.normal(size=(num, rank))
-    if name == "conflicting":  # what remains of u is a twentieth of what the agents' own gradients are
+    if name == "conflicting":  # the mean gradient shrinks to a twentieth
         return g - 0.95 * g.mean(0)
     if name == "deficient":
         return (thin + 3.0) @ rng.normal(size=(rank, dim))
@@ -59,8 +59,8 @@ def enumerate_supports(g: np.ndarray) -> np.ndarray:
     return best
 
 
-def pcgrad_answers(g: np.ndarray) -> np.ndarray:
-    """The mean of the projected gradients for every combination of the agents' own orders."""
+def pcgrad_results(g: np.ndarray) -> np.ndarray:
+    """The mean of the projected gradients for every combination of one order per agent."""
     choices = []
     for i, own in enumerate(g):
         results = []

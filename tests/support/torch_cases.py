@@ -1,4 +1,4 @@
-"""One table of gradients for both backends, float64 [N, 24], and the same as pytrees of each."""
+"""Gradients [N, 24] in float64 for JAX and PyTorch, and their conversion to each."""
 
 import functools
 
@@ -41,7 +41,7 @@ def _program(operator: str):
 
 
 def by_jax(g: np.ndarray, operator: str):
-    """u [24] and Info of the JAX side, in g's precision."""
+    """u [24] and Info from JAX, in the precision of g."""
     grads = {"a": jnp.asarray(g[:, :CUT].reshape(-1, 3, 6)), "b": jnp.asarray(g[:, CUT:])}
     u, info = _program(operator)(grads)
     return np.concatenate([np.asarray(u["a"]).reshape(-1), np.asarray(u["b"])]), info

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import optax
 
 from grasp.envs import base
-from grasp.nn.layers import dense, dense_init, gru_init, gru_step
+from grasp.nn.gru import gru_init, gru_step
+from grasp.nn.layers import dense, dense_init
 from grasp.training.rollout import where
 from grasp.types import Env, Key, Observation
 

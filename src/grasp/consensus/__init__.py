@@ -14,10 +14,10 @@
 >>> Status(int(info.status)).name
 'CERTIFIED'
 
-- `min_norm(grads)` is the exact answer with its certificate: g_j·u ≥ ‖u‖² for every agent j.
+- `min_norm(grads)` is the exact minimum-norm point with its certificate: g_j·u ≥ ‖u‖² for every agent j.
 - `consensus(grads, operator="nash_normalised", key=key)` is the same with another operator of `OPERATORS`, or with
   your own: `operator="package.module:function"`, a function `(G, key) -> w`.
-- `diagnose(info.gram, info.weights, info.scale)` says who is in conflict with whom.
+- `diagnose(info.gram, info.weights, info.scale)` gives cosines, conflicts and norms.
 - `crossfit(fold_grads)` is the consensus of noisy gradients, from several independent estimates of each.
 - `consensus_of_parts(parts, axis_name=axis)` is the consensus of gradients that are sums over devices.
 - `add_consensus(grads, u, beta)` is g_i + βu and `scale_consensus(grads, u)` is Γ_i (g_i + u); `realign()` and
@@ -31,6 +31,7 @@ from grasp.consensus.aggregate import Info, consensus, min_norm
 from grasp.consensus.crossfit import Crossfitted, Folded, crossfit, crossfit_gram
 from grasp.consensus.gram import combine, diagnose, gram, rescale
 from grasp.consensus.min_norm import Solution, Status, solve
+from grasp.consensus.operators import CONDITIONS, OPERATORS, Conditions, Weighting, weighting
 from grasp.consensus.sharded import consensus_of_parts
 from grasp.consensus.transforms import (
     ScaledConsensus,
@@ -41,7 +42,6 @@ from grasp.consensus.transforms import (
     scale_agents,
     scale_consensus,
 )
-from grasp.consensus.weighting import CONDITIONS, OPERATORS, Conditions, Weighting, weighting
 
 __all__ = [
     "CONDITIONS",

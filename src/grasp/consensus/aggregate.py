@@ -1,4 +1,4 @@
-"""Gradients in, direction out: the functions users call. Operators on Gram matrices live in `weighting`."""
+"""From gradients to their consensus u: the functions that users call. Operators on Gram matrices are in `operators`."""
 
 from typing import Any, NamedTuple
 
@@ -9,13 +9,13 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from grasp.consensus.gram import combine, gram, project, rescale, total
 from grasp.consensus.min_norm import Status, certify, solve
-from grasp.consensus.weighting import weighting
+from grasp.consensus.operators import weighting
 
 PyTree = Any
 
 
 class Info(NamedTuple):
-    """How u came about."""
+    """The weights of u, the Gram matrix they come from, and the certificate."""
 
     weights: Float[Array, " N"]
     gram: Float[Array, "N N"]
@@ -25,28 +25,28 @@ class Info(NamedTuple):
     residual: Float[Array, ""]
     """max_j (‖u‖² − g_j·u)/(‖g_j‖‖u‖), from the gradients and u themselves; above 0 off the min-norm point."""
     iterations: Int[Array, ""]
-    """Factorisations the exact solver took; 0 for other operators."""
+    """Factorisations by the exact solver; 0 for other operators."""
     status: Int[Array, ""]
     """A `Status`."""
 
 
 def min_norm(grads: PyTree, key: PRNGKeyArray | None = None) -> tuple[PyTree, Info]:
-    """The shortest vector of the gradients' convex hull. The key is not used; every operator takes one."""
+    """The shortest vector of the gradients' convex hull. The key is unused: every operator takes one."""
     return consensus(grads, "min_norm", key)
 
 
 def consensus(
     grads: PyTree, operator: str = "min_norm", key: PRNGKeyArray | None = None, axis_name: str | None = None
 ) -> tuple[PyTree, Info]:
-    """u = Σ w_i g_i with the operator's weights, and how it came about (Alg. 2 l. 1–2 for min-norm).
+    """u = Σ w_i g_i with the operator's weights, and its `Info` (Alg. 2 l. 1–2 for min-norm).
 
-    Without a key, operators that draw use seed 0.
+    Without a key, random operators use seed 0.
 
     Operators see the Gram matrix of the gradients divided by the largest norm, so every u scales with the gradients
     (Nash bargaining's √N is in units of the largest norm). Where 0 is in the hull, min-norm gives u = 0 exactly. A
     non-finite gradient gives u = 0 and weights 0, whatever the operator.
 
-    With `axis_name`, under `jax.shard_map`: every device has a slice of each gradient and gets its slice of u.
+    With `axis_name`, under `jax.shard_map`, every device passes a slice of each gradient and receives its slice of u.
     """
     weigh = weighting(operator)
     scaled, scale = rescale(grads, axis_name)
@@ -65,7 +65,7 @@ def consensus(
     u = jax.tree.map(lambda leaf: jnp.where(zero | ~finite, 0, leaf), combine(scaled, w))
     length = jnp.sqrt(total(jnp.sum(jnp.stack([jnp.sum(leaf**2) for leaf in jax.tree.leaves(u)])), axis_name))
     violation, checked = certify(G, w, project(scaled, u, axis_name), length)
-    # Only the solver can say that 0 is in the hull or that G is broken; the rest is read off the gradients.
+    # Only the solver can tell that 0 is in the hull or that G is indefinite; the rest is checked on the gradients.
     solver_only = (found == Status.STATIONARY) | (found == Status.NOT_PSD)
     status = jnp.where(finite, jnp.where(solver_only, found, checked), Status.NON_FINITE)
     scale = jnp.where(finite, scale, 1)

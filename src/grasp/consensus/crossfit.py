@@ -1,22 +1,23 @@
 """The Gram matrix without its sampling noise, from gradients taken on K independent parts (folds) of the data.
 
 Fold k gives agent i the gradient G^k_i = g_i + noise. The Gram matrix of the means ḡ = Σ_k G^k / K has tr Σ_ij/n added
-to every entry, most of it on the diagonal: agents look orthogonal and conflicts vanish. Noise of different folds is
-independent, so products of different folds carry no such bias:
+to every entry, most of it on the diagonal: agents look orthogonal and conflicts are hidden. Different folds have
+independent noise, so products of different folds have no such bias:
 
     P_U = Σ_{k≠l} G^k G^lᵀ / (K(K−1))
 
-P_U may have negative eigenvalues, and its entries still vary. Both are mended in units of q_i, the root mean square of
-agent i's fold norms: there the entries of all agents vary alike, and one loud agent can't decide for the quiet ones.
+P_U may have negative eigenvalues, and its entries have variance. Both are corrected in units of q_i, the root mean
+square of agent i's fold norms, in which entries of all agents vary alike: an agent with a large gradient does not
+determine how much the others are shrunk.
 
     C   = P_U,ij / (q_i q_j)                           C₊ = C with negative eigenvalues set to 0
     a   = Σ_{i≠j} Var(C_ij) / Σ_{i≠j} C_ij²            clipped to [0, 1]
     P   = q_i q_j [(1−a) C₊ + a diag(C₊)]_ij
 
-Shrinking towards the diagonal leaves the diagonal alone, so its variance does not enter a. The variances come from the
-delete-one-fold jackknife. Where noise drowns the signal it says 2(K−1)/(K−2) times too much, so a errs upwards. Two
-folds leave nothing to delete: there G¹G²ᵀ has a symmetric mean, and its antisymmetric part measures the variance, which
-is exact for agents with independent noise and too little for noise they share.
+Shrinking towards the diagonal does not change the diagonal, so its variance does not enter a. The delete-one-fold
+jackknife estimates the variances. In pure noise its estimate is 2(K−1)/(K−2) times too large, so a errs upwards. Two
+folds leave nothing to delete: there G¹G²ᵀ has a symmetric mean, and its antisymmetric part estimates the variance. That
+is exact for agents with independent noise and too small for noise they have in common.
 """
 
 from typing import Any, NamedTuple
@@ -32,7 +33,7 @@ from grasp.consensus.min_norm import Status
 PyTree = Any
 
 LARGEST_RATIO = 1000.0
-"""The noise ratio that stands for "no signal found"; the true one is anywhere above, or infinite."""
+"""The noise ratio reported where no signal is found; the true one is larger, or infinite."""
 
 
 class Folded(NamedTuple):
@@ -43,26 +44,26 @@ class Folded(NamedTuple):
     unbiased: Float[Array, "N N"]
     """P_U."""
     noise_ratio: Float[Array, ""]
-    """Σ‖ḡ_i‖² / Σ P_U,ii: 1 without noise; below some 1.2 the correction is moot. A ratio of sums over agents, since a
-    mean of ratios has no mean. `LARGEST_RATIO` where the lower sum is not above that share of the upper one; 1 where
-    all gradients are 0."""
+    """Σ‖ḡ_i‖² / Σ P_U,ii: 1 without noise; below about 1.2 the correction is negligible. It is a ratio of sums over
+    agents because the expectation of a mean of ratios does not exist. `LARGEST_RATIO` is its maximum, also where the
+    denominator is not positive; where all gradients are 0 it is 1."""
     shrinkage: Float[Array, ""]
     """a."""
 
 
 class Crossfitted(NamedTuple):
-    """What the folds said about the noise."""
+    """What the folds show about the noise."""
 
     folded: Folded
     """Of the gradients divided by `Info.scale`."""
     signal: Float[Array, ""]
-    """The factor s that u carries: the part of ‖Σ w_i ḡ_i‖² that is not noise; 0 where there is no u."""
+    """The factor s of u: the estimated fraction of ‖Σ w_i ḡ_i‖² that is signal; 0 where u is 0."""
 
 
 def crossfit_gram(fold_grads: PyTree) -> Folded:
-    """Estimate g_i·g_j from leaves [K, N, …], every fold's gradients per agent. Rescale first: squares underflow early.
+    """Estimate g_i·g_j from leaves [K, N, …], the gradients per fold and agent. Rescale first: squares underflow early.
 
-    Folds must be independent and of one size.
+    Folds must be independent and of equal size.
     """
     return _denoise(fold_grads)[0]
 
@@ -72,19 +73,19 @@ def crossfit(
 ) -> tuple[PyTree, Info, Crossfitted]:
     """u = s Σ w_i ḡ_i with the operator's weights for P, and s = clip(wᵀP_U w / ‖Σ w_i ḡ_i‖², 0, 1).
 
-    As `consensus`, with P for the Gram matrix. `Info` is about P: its residual and status say how well w solves the
-    problem that P poses, g_j·u being (Pw)_j; the mean gradients themselves may violate it. `Info.scale` is the largest
-    norm of a fold's gradient, which bounds the means. u is 0 where 0 is in the hull that P describes, where P_U finds
-    no signal along w, and where a gradient is not finite (weights 0 too).
+    As `consensus`, with P in place of the Gram matrix. `Info` describes P: residual and status certify w for P, with
+    (Pw)_j for g_j·u; the mean gradients themselves may violate the conditions. `Info.scale` is the largest norm of a
+    fold's gradient, which bounds the means. u is 0 where 0 is in the hull described by P, where P_U has no signal along
+    w, and where a gradient is not finite (then the weights are 0 too).
     """
     num_folds, num = _axes(fold_grads)
-    # One scale for all: each fold's gradient of each agent is a row of its own.
+    # One scale for all folds and agents: each is a row.
     rows = jax.tree.map(lambda leaf: jnp.reshape(leaf, (num_folds * num, *leaf.shape[2:])), fold_grads)
     scaled, scale = rescale(rows)
     finite = jnp.isfinite(scale) & jnp.all(jnp.stack([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(fold_grads)]))
     folds = jax.tree.map(lambda row, leaf: jnp.where(finite, jnp.reshape(row, leaf.shape), 0), scaled, fold_grads)
     folded, root = _denoise(folds)
-    # The rows of the root are N vectors with Gram matrix P, so their consensus is the consensus for P.
+    # The rows of the root are N vectors whose Gram matrix is P, so their consensus is the consensus for P.
     _, info = consensus(jnp.where(finite, root, jnp.nan), operator, key)
     w = info.weights
     mixed = combine(jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), folds), w)
@@ -107,7 +108,7 @@ def products(fold_grads: PyTree) -> tuple[Float[Array, "K N N"], Float[Array, " 
 
 
 def variance(A: Float[Array, "K N N"], total: Float[Array, "N N"]) -> Float[Array, "N N"]:
-    """Of the entries of P_U off the diagonal, from A and its symmetrised sum over folds."""
+    """The variance of the off-diagonal entries of P_U, from A and its symmetrised sum over folds."""
     num_folds = len(A)
     if num_folds == 2:
         return ((A[0] - A[0].T) / 2) ** 2
@@ -116,7 +117,7 @@ def variance(A: Float[Array, "K N N"], total: Float[Array, "N N"]) -> Float[Arra
 
 
 def _denoise(fold_grads: PyTree) -> tuple[Folded, Float[Array, "N _"]]:
-    """The estimate, and a root R of P = R Rᵀ. P is formed from R, so rounding can't make it indefinite."""
+    """The estimate, and R with P = R Rᵀ. P is formed from R, so rounding can't make it indefinite."""
     A, squares = products(fold_grads)
     num_folds = len(A)
     q = jnp.sqrt(squares)
@@ -134,7 +135,7 @@ def _denoise(fold_grads: PyTree) -> tuple[Folded, Float[Array, "N _"]]:
 
 
 def _shrinkage(C: Float[Array, "N N"], variances: Float[Array, "N N"]) -> Float[Array, ""]:
-    """a; 0 where there is nothing off the diagonal."""
+    """a; 0 where all off-diagonal entries are 0."""
     off = ~jnp.eye(len(C), dtype=bool)
     size = jnp.sum(jnp.where(off, C**2, 0))
     spread = jnp.sum(jnp.where(off, variances, 0))
@@ -161,5 +162,5 @@ def _axes(fold_grads: PyTree) -> tuple[int, int]:
     if len(leading) > 1 or 0 in leading[0]:
         raise ValueError(f"the leading axes (folds, agents) of the leaves are {leading}; all must be one pair above 0")
     if leading[0][0] == 1:
-        raise ValueError("the gradients come from 1 fold; it takes 2 or more to tell noise from signal")
+        raise ValueError("the gradients come from 1 fold; give 2 or more, to tell noise from signal")
     return leading[0]

@@ -1,9 +1,9 @@
 """From per-agent gradients to the N×N Gram matrix, and from weights back to one gradient.
 
 `grads` is any pytree whose leaves all carry the agent axis first. Whatever the leaves' sizes, an operator sees only
-G_ij = g_i·g_j; every diagnostic is a function of G and w, so watching costs N×N.
+G_ij = g_i·g_j. Every diagnostic is a function of G and w, so its cost depends on N alone.
 
-Where `axis_name` is given, every device of that axis holds a slice of each gradient, and sums go over all slices.
+With `axis_name`, every device of that axis holds a slice of each gradient, and sums run over all slices.
 """
 
 from typing import Any
@@ -32,7 +32,7 @@ def num_agents(grads: PyTree) -> int:
 
 
 def total(x: Array, axis_name: str | None) -> Array:
-    """The sum of what every slice has found; of one device's, itself."""
+    """x summed over the devices of `axis_name`; x itself where that is None."""
     return x if axis_name is None else lax.psum(x, axis_name)
 
 
@@ -53,7 +53,7 @@ def combine(grads: PyTree, w: Float[Array, " N"]) -> PyTree:
 
 
 def project(grads: PyTree, u: PyTree, axis_name: str | None = None) -> Float[Array, " N"]:
-    """g_i·u for every agent, from the gradients themselves."""
+    """g_i·u for every agent, computed from the gradients and not from G."""
     flat = [jnp.ravel(leaf) for leaf in jax.tree.leaves(u)]
     products = [jnp.matmul(row, leaf, precision="highest") for row, leaf in zip(_rows(grads), flat, strict=True)]
     return total(jnp.sum(jnp.stack(products), axis=0), axis_name)
@@ -62,7 +62,7 @@ def project(grads: PyTree, u: PyTree, axis_name: str | None = None) -> Float[Arr
 def rescale(grads: PyTree, axis_name: str | None = None) -> tuple[PyTree, Float[Array, ""]]:
     """Divide all gradients by the largest gradient norm (1 where all are zero); return them and that scale.
 
-    The norm is taken after a division by the largest entry, so it neither under- nor overflows.
+    The norm is computed after dividing by the largest entry, so it neither under- nor overflows.
     """
     peak = jnp.max(jnp.stack([jnp.max(jnp.abs(row), initial=0) for row in _rows(grads)]))
     peak = peak if axis_name is None else lax.pmax(peak, axis_name)
@@ -75,9 +75,10 @@ def rescale(grads: PyTree, axis_name: str | None = None) -> tuple[PyTree, Float[
 
 
 def diagnose(G: Float[Array, "N N"], w: Float[Array, " N"], scale: Float[Array, ""]) -> dict[str, Array]:
-    """What G and w say about the agents. Cosines with a zero vector count as 0; so does every mean over no pairs.
+    """Cosines, conflicts, norms and the certificate as functions of G and w.
 
-    G is the Gram matrix of gradients divided by `scale`; norms come back in real units.
+    G is the Gram matrix of gradients divided by `scale`; norms are returned in the gradients' own units. Cosines with a
+    zero vector are 0, and so is a mean over no pairs.
     """
     num = len(G)
     H, relative, zero = cosines(G)

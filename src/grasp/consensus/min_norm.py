@@ -2,8 +2,8 @@
 
     u = Σ w_i g_i,   w = argmin wᵀGw,   w ≥ 0,   Σ w_i = 1,   G_ij = g_i·g_j
 
-The simplex falls away by homogeneity: with y = argmin ½ yᵀGy − 1ᵀy over y ≥ 0, w = y / Σy. Substituting
-x_i = ‖g_i‖ y_i turns G into the matrix H of cosines, so gradients of very different norms lose no precision:
+The constraint Σ w_i = 1 is removed by homogeneity: with y = argmin ½ yᵀGy − 1ᵀy over y ≥ 0, w = y / Σy. Substituting
+x_i = ‖g_i‖ y_i replaces G by the matrix H of cosines, so norms of very different size cost no precision:
 
     x = argmin ½ xᵀHx − bᵀx,  x ≥ 0,  b_i = 1/‖g_i‖
 
@@ -23,18 +23,18 @@ from grasp.consensus.nonnegative_qp import nonnegative, rounding
 
 
 class Status(IntEnum):
-    """What is known about an answer. `Status(int(code)).name` gives the word."""
+    """What is known about a solution. `Status(int(code)).name` is its name."""
 
     CERTIFIED = 0
     """The residual is within `strict(dtype)`: g_j·u ≥ ‖u‖² for every agent. In the hull, only min-norm does that."""
     STATIONARY = 1
-    """u = 0 up to rounding. From min-norm this says that 0 lies in the hull."""
+    """u = 0 up to rounding. For min-norm this means that 0 lies in the hull."""
     ROUNDING = 2
-    """u is so small beside the gradients that this precision can't certify it; the violation is within rounding."""
+    """u is too small relative to the gradients to be certified in this precision; the violation is within rounding."""
     UNCERTIFIED = 3
-    """The conditions do not hold: the ordinary answer of operators other than min-norm, a failure of the solver."""
+    """The conditions do not hold. Expected of operators other than min-norm; for min-norm the solver has failed."""
     NOT_PSD = 4
-    """G has an eigenvalue below zero by more than rounding, so it is nobody's Gram matrix. The weights are 0."""
+    """G has an eigenvalue below zero by more than rounding, so it is not a Gram matrix. The weights are 0."""
     NON_FINITE = 5
     """G contains NaN or infinity. The weights are 0."""
 
@@ -57,16 +57,16 @@ class Cosines(NamedTuple):
 
 
 def strict(dtype: jnp.dtype) -> float:
-    """The residual below which an answer counts as certified: 1e-5 in float32, 1e-10 in float64."""
+    """The largest residual that counts as certified: 1e-5 in float32, 1e-10 in float64."""
     return 1e-5 if jnp.finfo(dtype).bits <= 32 else 1e-10
 
 
 def cosines(G: Float[Array, "N N"]) -> Cosines:
-    """Split a Gram matrix into cosines and relative norms. Zero gradients get the row of a unit vector of their own."""
+    """Split a Gram matrix into cosines and relative norms. A zero gradient gets its row of the identity matrix."""
     diagonal = jnp.diagonal(G)
     largest = jnp.max(diagonal)
     relative = diagonal / jnp.where(largest > 0, largest, 1)
-    # Squared norms this small relative to the largest are products of denormals: their cosines carry no digits.
+    # Squared norms this small relative to the largest are products of denormals: their cosines have no correct digits.
     zero = relative <= 1e4 * jnp.finfo(G.dtype).tiny
     norms = jnp.sqrt(jnp.where(zero, 1, relative))
     H = G / jnp.where(largest > 0, largest, 1) / norms[:, None] / norms[None, :]
@@ -86,7 +86,7 @@ def classify(
 ) -> Int[Array, ""]:
     """The status of u = Σ w_i g_i from its residual, ‖u‖ and parts_i = w_i‖g_i‖, which nearly cancel if u is small.
 
-    Rounding moves ‖u‖² by some slack · Σ parts² and (g_j/‖g_j‖)·u by some slack · max parts.
+    Rounding changes ‖u‖² by about slack · Σ parts² and (g_j/‖g_j‖)·u by about slack · max parts.
     """
     stationary = length**2 <= slack * jnp.sum(parts**2)
     certified = violation <= strict(parts.dtype)
@@ -98,26 +98,26 @@ def classify(
 def certify(
     G: Float[Array, "N N"], w: Float[Array, " N"], inner: Float[Array, " N"], length: Float[Array, ""]
 ) -> tuple[Float[Array, ""], Int[Array, ""]]:
-    """The residual and the status of a u whose g_i·u (`inner`) and length were read off the gradients themselves."""
+    """The residual and the status of u, from g_i·u (`inner`) and ‖u‖ as computed from the gradients themselves."""
     norms = jnp.sqrt(jnp.diagonal(G))
     violation = residual(inner / jnp.where(norms > 0, norms, 1), length, norms)
     status = classify(violation, length, jnp.abs(w) * norms, rounding(G))
-    # The residual can't see a zero gradient, but beside one only u = 0 meets the conditions.
+    # The residual leaves out zero gradients, but with one in the set only u = 0 meets the conditions.
     missed = jnp.any(norms == 0) & (length > 0)
     return violation, jnp.where(missed, Status.UNCERTIFIED, status)
 
 
 def solve(G: Float[Array, "N N"]) -> Solution:
-    """Minimise wᵀGw over the simplex (Alg. 2 l. 11–14). Runs under `jit` and `vmap`, in G's dtype, and always ends.
+    """Minimise wᵀGw over the simplex (Alg. 2 l. 11–14). Runs under `jit` and `vmap`, in G's dtype; always terminates.
 
-    A zero gradient takes all weight (u = 0, stationary). Without an answer (`NOT_PSD`, `NON_FINITE`) the weights are 0.
+    A zero gradient gets all weight (u = 0, stationary). Without a solution (`NOT_PSD`, `NON_FINITE`) weights are 0.
     """
     H, norms, zero = cosines(G)
     slack = rounding(H)
     b = jnp.min(jnp.where(zero, jnp.inf, norms)) / jnp.where(zero, jnp.inf, norms)
     x, iterations = nonnegative(H, b)
 
-    # Alg. 2 l. 7–9: x ≥ 0 by the program, Σw = 1 by the division.
+    # Alg. 2 l. 7–9: the program ensures x ≥ 0, the division Σw = 1.
     y = jnp.where(jnp.any(zero), zero.astype(G.dtype), x * b)
     total = jnp.sum(y)
     w = y / jnp.where(total > 0, total, 1)
@@ -131,10 +131,10 @@ def solve(G: Float[Array, "N N"]) -> Solution:
     psd = jnp.all(jnp.isfinite(lax.linalg.cholesky(H + 8 * slack * jnp.eye(len(G), dtype=G.dtype))))
     psd &= jnp.min(jnp.diagonal(G)) >= 0
     status = jnp.where(finite, jnp.where(psd, status, Status.NOT_PSD), Status.NON_FINITE)
-    answered = finite & psd
+    solved = finite & psd
     return Solution(
-        jnp.where(answered, w, 0),
-        jnp.where(answered & (status != Status.STATIONARY), violation, jnp.where(answered, 0, jnp.inf)),
+        jnp.where(solved, w, 0),
+        jnp.where(solved & (status != Status.STATIONARY), violation, jnp.where(solved, 0, jnp.inf)),
         iterations,
         status,
     )

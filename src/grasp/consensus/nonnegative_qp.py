@@ -1,15 +1,16 @@
-"""The non-negative quadratic program min ½ xᵀHx − bᵀx, x ≥ 0, which every exact operator here reduces to.
+"""The non-negative quadratic program min ½ xᵀHx − bᵀx, x ≥ 0, to which every exact operator reduces.
 
 H is a positive semi-definite matrix with unit diagonal (the cosines of the gradients). The optimality conditions are a
-linear complementarity problem: x ≥ 0, z = Hx − b ≥ 0, xᵀz = 0. Two methods solve it, both by one Cholesky
-factorisation per step of the rows and columns in the current support:
+linear complementarity problem: x ≥ 0, z = Hx − b ≥ 0, xᵀz = 0. Two methods solve it, each with one Cholesky
+factorisation per step, of the rows and columns in the current support:
 
 1. Block principal pivoting (Júdice and Pires 1994; Kim and Park 2011) from full support: exchange every index whose
-   sign is wrong, until four steps in a row have not lowered their number. Usually three to five steps to the answer.
-2. Wolfe's active-set method (1976), in its cone form the method of Lawson and Hanson (1974), from one index, where the
-   first has not reached the optimality conditions (mostly: gradients in fewer dimensions than agents).
+   sign is wrong, until four steps in a row have not lowered their number. It usually takes three to five steps.
+2. Wolfe's active-set method (1976), which for a cone is the method of Lawson and Hanson (1974), from one index. It runs
+   where pivoting has not reached the optimality conditions, mostly for gradients in fewer dimensions than agents.
 
-Both are `lax.while_loop`s that always end. Nothing here trusts a method's own word: the caller checks the conditions.
+Both are `lax.while_loop`s with a bounded number of steps. Their results are checked against the conditions: pivoting's
+here (`optimal`), the final one by the caller.
 """
 
 from typing import NamedTuple
@@ -25,7 +26,7 @@ class Program(NamedTuple):
     H: Float[Array, "N N"]
     b: Float[Array, " N"]
     ridge: Float[Array, ""]
-    """Added to the diagonal in the factorisation only: what rounding may take from the smallest eigenvalue."""
+    """Added to the diagonal in the factorisation only: how far rounding may lower the smallest eigenvalue."""
 
 
 class Pivoting(NamedTuple):
@@ -49,7 +50,7 @@ class Active(NamedTuple):
 
 
 def rounding(H: Float[Array, "N N"]) -> Float[Array, ""]:
-    """How far rounding alone may move an eigenvalue of a unit-diagonal N×N Gram matrix of this precision."""
+    """How far rounding may move an eigenvalue of an N×N Gram matrix with unit diagonal in this precision."""
     return jnp.asarray(4 * max(len(H), 64) ** 0.5 * jnp.finfo(H.dtype).eps, H.dtype)
 
 
@@ -66,8 +67,8 @@ def nonnegative(H: Float[Array, "N N"], b: Float[Array, " N"]) -> tuple[Float[Ar
 def solve_on(program: Program, support: Bool[Array, " N"]) -> Float[Array, " N"]:
     """Solve H x = b on the support, zero elsewhere.
 
-    One refinement removes the ridge from what is well conditioned. Where H is singular along b it would only add
-    rounding errors, so it is kept if it brings H x closer to b.
+    One step of iterative refinement removes the effect of the ridge where H is well conditioned. Where H is singular
+    along b it would only add rounding errors, so it is kept only if it brings H x closer to b.
     """
     H, b, ridge = program
     both = support[:, None] & support[None, :]
@@ -87,7 +88,7 @@ def solve_on(program: Program, support: Bool[Array, " N"]) -> Float[Array, " N"]
 
 
 def optimal(program: Program, x: Float[Array, " N"]) -> Bool[Array, ""]:
-    """Whether x ≥ 0 meets the optimality conditions up to rounding: checked from H and b, not from a solver's state."""
+    """Whether x meets the optimality conditions up to rounding, computed from H and b and not from a solver's state."""
     z = program.H @ x - program.b
     error = jnp.max(jnp.where(x > 0, jnp.abs(z), -z))
     return jnp.all(x >= 0) & (error <= program.ridge * (jnp.max(x) + jnp.max(jnp.abs(program.b))))
@@ -103,8 +104,8 @@ def _pivot(program: Program) -> tuple[Float[Array, " N"], Int[Array, ""]]:
         wrong = jnp.where(s.support, x < 0, z < -slack)
         count = jnp.sum(wrong)
         patience = jnp.where(count < s.fewest, 3, s.patience - 1)
-        # Past its patience the exchange cycles: Wolfe's method ends sooner than single exchanges (Murty's rule) would.
-        # A factorisation that failed gives NaN, no wrong sign, and an x that `optimal` refuses.
+        # Without progress the exchange cycles; Wolfe's method then terminates sooner than single exchanges (Murty's
+        # rule) would. A failed factorisation gives NaN, hence no wrong sign, and an x that `optimal` rejects.
         done = (count == 0) | (patience < 0)
         return Pivoting(x, s.support ^ wrong, jnp.minimum(count, s.fewest), patience, s.iterations + 1, done)
 
@@ -116,7 +117,7 @@ def _pivot(program: Program) -> tuple[Float[Array, " N"], Int[Array, ""]]:
         jnp.asarray(0),
         jnp.asarray(False),
     )
-    # Ends by itself: `fewest` can fall only `num` times, and every other step costs patience.
+    # Terminates: `fewest` can fall at most `num` times, and every other step uses up patience.
     end = lax.while_loop(lambda s: ~s.done, step, start)
     return end.x, end.iterations
 
@@ -129,7 +130,7 @@ def _wolfe(
 
     def step(s: Active) -> Active:
         x = solve_on(program, s.support)
-        # With a ridge that is too small for this support the factorisation gives NaN: stay where we are and end.
+        # If the ridge is too small for this support, the factorisation gives NaN: keep the last x and stop.
         failed = ~jnp.all(jnp.isfinite(x))
         outside = s.support & (x <= 0)
         blocked = jnp.any(outside)

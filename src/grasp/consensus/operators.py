@@ -1,8 +1,17 @@
-"""Operators the min-norm point is compared with, each a function of the Gram matrix.
+"""Operators: functions from a Gram matrix and a key to weights, `(G[N,N], key) -> w[N]`, and their names.
 
-Every operator here is defined for zero, duplicate, rank-deficient and single gradients. Weights that are all 0 mean
-"no direction". Lengths follow the papers, with the mean (not the sum) over agents where they add them up.
+Every operator is defined for zero, duplicate, rank-deficient and single gradients. Weights that are all 0 mean "no
+direction". Lengths follow the papers, with the mean (not the sum) over agents where a paper adds gradients up.
+
+`CONDITIONS` records which of the paper's three conditions each operator meets: pareto (u·g_i ≥ 0 for every agent),
+continuous (u is a continuous function of the gradients alone, so the key must not matter) and hull (u lies in the
+convex hull of the gradients). A test searches every "yes" for violations and keeps a counterexample for every "no".
 """
+
+import difflib
+import importlib
+from collections.abc import Callable
+from typing import Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,13 +23,41 @@ from grasp.consensus.nonnegative_qp import nonnegative
 
 Gram = Float[Array, "N N"]
 Weights = Float[Array, " N"]
+Weighting = Callable[[Gram, PRNGKeyArray], Weights]
+Verdict = Literal["yes", "no", "off_stationary"]
+
+
+class Conditions(NamedTuple):
+    """The paper's three conditions. "off_stationary": only where 0 is not in the hull."""
+
+    pareto: Verdict
+    continuous: Verdict
+    hull: Verdict
+
+
+def min_norm(G: Gram, key: PRNGKeyArray) -> Weights:
+    """The exact shortest vector of the hull, argmin wᵀGw over the simplex (Désidéri 2012); the paper's operator."""
+    del key
+    return solve(G).weights
+
+
+def min_norm_unit(G: Gram, key: PRNGKeyArray) -> Weights:
+    """Min-norm over the unit gradients, scaled back into the hull: w_i ∝ c_i/‖g_i‖ (normalised MGDA, Désidéri 2012).
+
+    The direction does not depend on the gradients' norms. A zero gradient has no direction and gets all weight.
+    """
+    del key
+    H, norms, zero = cosines(G)
+    w = jnp.where(jnp.any(zero), zero, solve(H).weights / jnp.where(zero, 1, norms))
+    total = jnp.sum(w)
+    return w / jnp.where(total > 0, total, 1)
 
 
 def frank_wolfe(G: Gram, key: PRNGKeyArray) -> Weights:
     """Min-norm by 100 Frank–Wolfe steps from uniform weights, as MGDA is usually coded (Sener and Koltun 2018).
 
-    t = argmin_j (Gw)_j, then exact line search between w and e_t. It stops short of the optimum, so agents can be left
-    in conflict with u by as much as its gap.
+    t = argmin_j (Gw)_j, then an exact line search between w and e_t. The result is not optimal: an agent may be in
+    conflict with u by as much as the duality gap.
     """
     del key
 
@@ -35,10 +72,16 @@ def frank_wolfe(G: Gram, key: PRNGKeyArray) -> Weights:
     return lax.fori_loop(0, 100, step, _uniform(G))
 
 
-def pcgrad(G: Gram, key: PRNGKeyArray) -> Weights:
-    """Gradient surgery (PCGrad, Yu et al. 2020): each g_i loses what points against the others, in random order.
+def mean(G: Gram, key: PRNGKeyArray) -> Weights:
+    """w = 1/N: the ordinary averaged gradient."""
+    del key
+    return _uniform(G)
 
-    v = g_i; for j ≠ i in an order of agent i's own: if v·g_j < 0, v ← v − (v·g_j / ‖g_j‖²) g_j. u is the mean of the v.
+
+def pcgrad(G: Gram, key: PRNGKeyArray) -> Weights:
+    """Gradient surgery (PCGrad, Yu et al. 2020): each g_i is projected off the gradients it conflicts with.
+
+    v = g_i; for j ≠ i, in a random order per agent: if v·g_j < 0, v ← v − (v·g_j / ‖g_j‖²) g_j. u is the mean of the v.
     """
     num = len(G)
     orders = jax.vmap(lambda k: jax.random.permutation(k, num))(jax.random.split(key, num))
@@ -59,7 +102,7 @@ def cagrad(G: Gram, key: PRNGKeyArray, c: float = 0.5) -> Weights:
 
     Its dual is min over the simplex of m·v + κ‖v‖, v = Σ w_i g_i, κ = c‖m‖; then d = m + κ v/‖v‖. Writing
     κ‖v‖ = min_t ‖v‖²/2t + κ²t/2, the inner minimum for a fixed t is the min-norm point of the hull of g_i + t m, which
-    the exact solver gives; the outer one is convex in t and is found by bisection on ‖v‖ = κt. With 0 in the hull, or
+    the exact solver finds; the outer one is convex in t and is found by bisection on ‖v‖ = κt. With 0 in the hull, or
     m = 0, there is no direction to add and d = m.
     """
     del key
@@ -88,8 +131,8 @@ def cagrad(G: Gram, key: PRNGKeyArray, c: float = 0.5) -> Weights:
 def nash(G: Gram, key: PRNGKeyArray) -> Weights:
     """Nash bargaining (Navon et al. 2022): G α = 1/α, so every agent gains g_i·u = 1/α_i > 0, and ‖u‖² = N.
 
-    α minimises the self-concordant ½ αᵀGα − Σ log α_i; damped Newton with step 1/(1 + decrement), at most 200 steps. No
-    solution exists with 0 in the hull: the weights are then 0.
+    α minimises the self-concordant ½ αᵀGα − Σ log α_i, by damped Newton with step 1/(1 + decrement), at most 200 steps.
+    With 0 in the hull there is no solution and the weights are 0.
     """
     del key
     H, relative, zero = cosines(G)
@@ -102,7 +145,7 @@ def nash(G: Gram, key: PRNGKeyArray) -> Weights:
         half = lax.linalg.triangular_solve(factor, gradient[:, None], left_side=True, lower=True)
         step = lax.linalg.triangular_solve(factor, half, left_side=True, lower=True, transpose_a=True)[:, 0]
         decrement = jnp.sqrt(jnp.sum(half**2))
-        # Inside the region of quadratic convergence a full step is safe and keeps beta positive.
+        # In the region of quadratic convergence a full step keeps beta positive.
         beta = beta - step / jnp.where(decrement < 0.25, 1, 1 + decrement)
         return beta, decrement, iterations + 1
 
@@ -118,10 +161,10 @@ def nash(G: Gram, key: PRNGKeyArray) -> Weights:
 
 
 def nash_normalised(G: Gram, key: PRNGKeyArray) -> Weights:
-    """Nash bargaining with weights divided by their sum, which brings u into the hull; 0 with 0 in the hull.
+    """Nash bargaining with weights divided by their sum, which puts u in the hull; u = 0 where 0 is in the hull.
 
-    Since ‖u‖ ≤ N² times the min-norm point's length, the value 0 continues it. Multiplying one gradient by a positive
-    number changes its length, never its direction.
+    That value makes it continuous, since ‖u‖ ≤ N² ‖u_min‖ with u_min the min-norm point. Scaling one gradient by a
+    positive number changes the length of u but not its direction.
     """
     alpha = nash(G, key)
     total = jnp.sum(alpha)
@@ -135,7 +178,7 @@ def upgrad(G: Gram, key: PRNGKeyArray) -> Weights:
 
 
 def dualproj(G: Gram, key: PRNGKeyArray) -> Weights:
-    """The mean gradient projected on {v : v·g_j ≥ 0 for all j} (as in gradient episodic memory, Lopez-Paz 2017)."""
+    """The mean gradient projected on {v : v·g_j ≥ 0 ∀j} (gradient episodic memory, Lopez-Paz and Ranzato 2017)."""
     del key
     return _onto_dual_cone(G, _uniform(G))
 
@@ -167,6 +210,65 @@ def aligned_mtl(G: Gram, key: PRNGKeyArray) -> Weights:
     return vectors @ (balance * (vectors.T @ _uniform(G)))
 
 
+def random(G: Gram, key: PRNGKeyArray) -> Weights:
+    """w uniform on the simplex, Dirichlet(1) (random loss weighting, Lin et al. 2022): a control."""
+    return jax.random.dirichlet(key, jnp.ones(len(G), G.dtype))
+
+
+OPERATORS: dict[str, Weighting] = {
+    "min_norm": min_norm,
+    "min_norm_unit": min_norm_unit,
+    "frank_wolfe": frank_wolfe,
+    "mean": mean,
+    "pcgrad": pcgrad,
+    "cagrad": cagrad,
+    "nash": nash,
+    "nash_normalised": nash_normalised,
+    "upgrad": upgrad,
+    "dualproj": dualproj,
+    "imtl_g": imtl_g,
+    "aligned_mtl": aligned_mtl,
+    "random": random,
+}
+
+CONDITIONS: dict[str, Conditions] = {
+    "min_norm": Conditions("yes", "yes", "yes"),
+    "min_norm_unit": Conditions("yes", "off_stationary", "yes"),
+    "frank_wolfe": Conditions("no", "no", "yes"),
+    "mean": Conditions("no", "yes", "yes"),
+    "pcgrad": Conditions("no", "no", "no"),
+    "cagrad": Conditions("no", "off_stationary", "no"),
+    "nash": Conditions("yes", "off_stationary", "no"),
+    "nash_normalised": Conditions("yes", "yes", "yes"),
+    "upgrad": Conditions("yes", "off_stationary", "no"),
+    "dualproj": Conditions("yes", "off_stationary", "no"),
+    "imtl_g": Conditions("no", "no", "no"),
+    "aligned_mtl": Conditions("no", "no", "no"),
+    "random": Conditions("no", "no", "yes"),
+}
+
+
+def weighting(name: str) -> Weighting:
+    """The operator of that name, or a user's own given as `package.module:function`."""
+    if name in OPERATORS:
+        return OPERATORS[name]
+    if ":" in name:
+        return _load(name)
+    near = difflib.get_close_matches(name, OPERATORS, n=1, cutoff=0)
+    raise ValueError(f"unknown operator {name!r}; did you mean {near[0]!r}?")
+
+
+def _load(name: str) -> Weighting:
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"can't load operator {name!r} ({error}); give it as 'package.module:function'") from error
+    if not callable(found):
+        raise ValueError(f"operator {name!r} is not a function; give one that maps (G, key) to weights")
+    return cast(Weighting, found)
+
+
 def _uniform(G: Gram) -> Weights:
     return jnp.full(len(G), 1 / len(G), G.dtype)
 
@@ -176,7 +278,7 @@ def _nonzero(values: Weights) -> Array:
 
 
 def _onto_dual_cone(G: Gram, preference: Weights) -> Weights:
-    """Weights of Σ p_i g_i projected on the dual cone: argmin vᵀGv over v ≥ p, solved for s = v − p ≥ 0."""
+    """The weights of Σ p_i g_i after projection on the dual cone: argmin vᵀGv over v ≥ p, solved for s = v − p ≥ 0."""
     H, norms, zero = cosines(G)
     wanted = jnp.where(zero, 0, preference * norms)
     s, _ = nonnegative(H, -(jnp.where(zero[:, None] | zero[None, :], 0, H) @ wanted))

@@ -4,9 +4,9 @@
     realign_([head.parameters() for head in heads])     # agent i's .grad is g_i + u
     optimizer.step()
 
-Gradients stay where they are; what leaves their device is the N×N Gram matrix, which goes through the one solver (JAX,
-on the CPU), and back come N weights. Beside the gradients only u is held.
-Operators have the names, and `Info` the meaning, of `grasp.consensus`. A gradient that is None counts as zero.
+Gradients stay on their device. Only the N×N Gram matrix is copied to the CPU, where the JAX solver computes the N
+weights. The only other memory needed is that of u.
+Operators and `Info` are as in `grasp.consensus`. A gradient that is None counts as zero.
 """
 
 import functools
@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array
 
 from grasp.consensus.min_norm import Status, certify, solve
-from grasp.consensus.weighting import weighting
+from grasp.consensus.operators import weighting
 
 try:
     import torch  # pyright: ignore[reportMissingImports]
@@ -29,13 +29,13 @@ try:
 except ImportError as missing:
     raise ImportError("grasp.consensus.torch needs PyTorch; type: pip install 'grasp-marl[torch]'") from missing
 
-from grasp.consensus.torch_gradients import Column, columns_of, combine, gram, largest, lists_of, peak_of
+from grasp.consensus._torch_gradients import Column, columns_of, combine, gram, largest, lists_of, peak_of
 
 _certify = jax.jit(certify)
 
 
 class Info(NamedTuple):
-    """How u came about: the fields of `grasp.consensus.Info`, as numpy and Python values."""
+    """The fields of `grasp.consensus.Info`, as numpy and Python values."""
 
     weights: np.ndarray
     gram: np.ndarray
@@ -45,18 +45,18 @@ class Info(NamedTuple):
     residual: float
     """max_j (‖u‖² − g_j·u)/(‖g_j‖‖u‖), from the gradients and u themselves; above 0 off the min-norm point."""
     iterations: int
-    """Factorisations the exact solver took; 0 for other operators."""
+    """Factorisations by the exact solver; 0 for other operators."""
     status: Status
 
 
 class Realigned(NamedTuple):
-    """What one call did to the gradients."""
+    """What one call has done to the gradients."""
 
     u: list[Tensor]
     info: Info | None
-    """None where u was given."""
+    """None where u is passed in."""
     skipped: bool
-    """Something was not finite: every `.grad` is zero now. Adam still moves by its momentum."""
+    """A gradient, u or a result was not finite, and every `.grad` is now zero. Adam still moves by its momentum."""
     clipped: int
     """Factors Γ_i that lay outside [0, 1] and were clipped; always 0 for `realign_`."""
 
@@ -70,7 +70,7 @@ class _Found(NamedTuple):
 
 
 class _Target(NamedTuple):
-    """Where u goes. Agents have a list each, or there is one list: stacked over agents, or shared by them."""
+    """The parameters whose `.grad` changes: one list per agent, or one list, stacked over agents or shared by them."""
 
     lists: list[list[Tensor]]
     kind: Literal["own", "stacked", "shared"]
@@ -81,12 +81,12 @@ class _Target(NamedTuple):
 def consensus(
     gradients: Iterable[Any], parameters: Iterable[Any] | None = None, operator: str = "min_norm", seed: int = 0
 ) -> tuple[list[Tensor], Info]:
-    """u = Σ w_i g_i, one tensor a parameter, and how it came about; see `grasp.consensus.consensus`.
+    """u = Σ w_i g_i, one tensor per parameter, and its `Info`; see `grasp.consensus.consensus`.
 
-    `gradients` is one of: N scalar losses, which are differentiated here and keep their graphs for a `backward()` of
-    yours; N lists of gradients; or tensors [N, ...] stacked over agents. `parameters` is the list that agents share, or
-    N lists, one an agent; only losses need it. u is float32 for half precision. Operators that draw repeat their draw
-    for a repeated `seed`.
+    `gradients` is one of: N scalar losses, which are differentiated here and keep their graphs for `backward()`; N
+    lists of gradients; or tensors [N, ...] stacked over agents. `parameters` is the list that agents share, or N lists,
+    one per agent; only losses need it. u is float32 for half precision. Random operators repeat their draw for an equal
+    `seed`.
     """
     lists, _ = lists_of([] if parameters is None else parameters)
     found = _find(columns_of(gradients, lists), operator, seed)
@@ -104,12 +104,12 @@ def realign_(
 ) -> Realigned:
     """Add weight·u to every `.grad`, before any clipping and before the optimiser's step. `parameters` is one of:
 
-    - N lists, one an agent (or an optimiser with a group for each): `.grad` is g_i and becomes g_i + weight·u;
+    - N lists, one per agent (or an optimiser with one group per agent): `.grad` is g_i and becomes g_i + weight·u;
     - tensors [N, ...] stacked over agents: the same, row by row;
-    - with `gradients` (anything `consensus` takes), the list that agents share, or the optimiser that has it: `.grad`
-      is the mean of the g_i and becomes that mean + weight·u. If your loss is a sum over agents, take weight = N.
+    - with `gradients` (as for `consensus`), the list that agents share, or its optimiser: `.grad` is the mean of the
+      g_i and becomes that mean + weight·u. If the loss is a sum over agents, use weight = N.
 
-    A `u` that is given is held: nothing is solved. A `.grad` that is None is created only where u is not zero.
+    If `u` is given, it is used as it is. A `.grad` that is None is created only where u is not zero.
     """
     if u is None:
         target = _target(parameters, gradients)
@@ -119,9 +119,9 @@ def realign_(
         lists, directions, info = lists_of(parameters)[0], list(u), None
     _check(lists, directions)
     for own in lists:
-        for grad, direction in _touched(own, directions):
+        for grad, direction in _grads_with(own, directions):
             grad.add_(direction, alpha=weight)
-    return Realigned(directions, info, _zero_if_broken(lists, info), 0)
+    return Realigned(directions, info, _zero_if_not_finite(lists, info), 0)
 
 
 @torch.no_grad()
@@ -133,8 +133,8 @@ def realign_off_policy_(
 ) -> Realigned:
     """Γ_i (g_i + u), Γ_i = (‖u‖² + g_i·u)/(‖g_i‖² + ‖u‖²), and Γ_i = 0 where that is 0/0; arguments as for `realign_`.
 
-    Parameters that agents share take the sum Σ Γ_i (g_i + u) in place of what `.grad` held. Operators other than
-    min-norm have Γ clipped to [0, 1] and the clips counted.
+    For parameters that agents share, the sum Σ Γ_i (g_i + u) replaces `.grad`. For operators other than min-norm, Γ is
+    clipped to [0, 1] and the clipped factors are counted.
     """
     target = _target(parameters, gradients)
     found = _find(target.columns, operator, seed)
@@ -144,21 +144,21 @@ def realign_off_policy_(
     if target.kind == "shared":
         # Σ Γ_i (g_i + u) is a combination of the g_i again.
         sums, _, _ = combine(target.columns, peak_of(target.columns), factors + factors.sum() * found.info.weights)
-        for grad, moved in _touched(target.lists[0], sums):
+        for grad, moved in _grads_with(target.lists[0], sums):
             grad.copy_(moved)
     else:
         each = factors[:, None] if target.kind == "own" else [factors]
         for own, factor in zip(target.lists, each, strict=True):
-            for grad, direction in _touched(own, found.u):
+            for grad, direction in _grads_with(own, found.u):
                 gamma = torch.as_tensor(factor, dtype=direction.dtype, device=grad.device)
                 grad.add_(direction).mul_(gamma.reshape(-1, *[1] * (grad.ndim - 1)))
-    return Realigned(found.u, found.info, _zero_if_broken(target.lists, found.info), int((factors != raw).sum()))
+    return Realigned(found.u, found.info, _zero_if_not_finite(target.lists, found.info), int((factors != raw).sum()))
 
 
 def weights_of(G: np.ndarray, operator: str, seed: int) -> tuple[np.ndarray, int, Status]:
-    """The operator's weights from JAX on the CPU, with the exact solver's iterations and status (min-norm's alone).
+    """The operator's weights from JAX on the CPU, and for min-norm the exact solver's iterations and status.
 
-    G goes in as float32, unless 64-bit arithmetic is switched on in JAX and G has it.
+    G is converted to float32, unless it is float64 and JAX's 64-bit mode is on.
     """
     w, iterations, found = _on_cpu(_solver(operator), G, seed)
     return np.array(w), int(iterations), Status(int(found))
@@ -179,8 +179,8 @@ def _solver(operator: str) -> Any:
 
 
 def _find(columns: list[Column], operator: str, seed: int) -> _Found:
-    """`grasp.consensus.consensus`, step by step."""
-    weighting(operator)  # a misspelt name fails before anything is computed
+    """The steps of `grasp.consensus.consensus`."""
+    weighting(operator)  # an unknown name fails before anything is computed
     peak, num = peak_of(columns), len(columns[0].rows)
     matrix, longest = gram(columns, peak)
     scale, G = (peak * longest).item(), matrix.cpu().numpy()
@@ -192,7 +192,7 @@ def _find(columns: list[Column], operator: str, seed: int) -> _Found:
     u, inner, squared = combine(columns, peak, np.zeros_like(w) if status == Status.STATIONARY else w)
     inner, squared = inner / longest.item() ** 2, squared / longest.item() ** 2
     violation, checked = _on_cpu(_certify, G, w, inner, w.dtype.type(math.sqrt(squared)))
-    # Only the solver can say that 0 is in the hull or that G is broken; the rest is read off the gradients.
+    # Only the solver can tell that 0 is in the hull or that G is indefinite; the rest is checked on the gradients.
     status = status if status in (Status.STATIONARY, Status.NOT_PSD) else Status(int(checked))
     return _Found(u, Info(w, G, scale, float(violation), iterations, status), inner, squared)
 
@@ -212,7 +212,7 @@ def _target(parameters: Optimizer | Iterable[Any], gradients: Iterable[Any] | No
     if len(sizes) > 1 or sizes[0] == 0:
         raise ValueError(
             f"the leading agent axes of the parameters are {sizes}; all must be one size above 0 "
-            "(for parameters that agents share, pass per-agent gradients or losses too)"
+            "(for parameters that agents share, pass gradients or losses per agent too)"
         )
     stacked = [[None] * sizes[0] if one.grad is None else list(one.grad.unbind(0)) for one in lists[0]]
     return _Target(
@@ -221,18 +221,18 @@ def _target(parameters: Optimizer | Iterable[Any], gradients: Iterable[Any] | No
 
 
 def _check(lists: list[list[Tensor]], directions: list[Tensor]) -> None:
-    """Before anything is changed: that u fits every list, and that no parameter would get it twice."""
+    """Check, before anything is changed, that u fits every list and that no parameter is in two lists."""
     shapes = [tuple(direction.shape) for direction in directions]
     for own in lists:
         stacked = [tuple(one.shape[1:]) for one in own]
         if shapes not in ([tuple(one.shape) for one in own], stacked):
             raise ValueError(f"u has shapes {shapes} and the parameters {[tuple(one.shape) for one in own]}")
     if len({id(one) for own in lists for one in own}) < sum(map(len, lists)):
-        raise ValueError("a parameter is in two lists; what agents share goes into a call of its own, with gradients")
+        raise ValueError("a parameter is in two lists; pass shared parameters in a separate call, with gradients")
 
 
-def _touched(own: list[Tensor], directions: list[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Every `.grad` with the tensor that goes into it. A missing one is created only for a tensor that is not zero."""
+def _grads_with(own: list[Tensor], directions: list[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Every `.grad` with the tensor to combine it with. A missing one is created only for a tensor that is not zero."""
     for parameter, direction in zip(own, directions, strict=True):
         if parameter.grad is None and direction.any():
             parameter.grad = torch.zeros_like(parameter)
@@ -240,16 +240,16 @@ def _touched(own: list[Tensor], directions: list[Tensor]) -> Iterator[tuple[Tens
             yield parameter.grad, direction
 
 
-def _zero_if_broken(lists: list[list[Tensor]], info: Info | None) -> bool:
-    """Looks at what came out, so that a sum beyond the range of half precision is caught as well."""
+def _zero_if_not_finite(lists: list[list[Tensor]], info: Info | None) -> bool:
+    """Zero every `.grad` if one is not finite. Checks results, so that an overflow in half precision is found too."""
     grads = [one.grad for own in lists for one in own if one.grad is not None and one.grad.numel()]
-    broken = info is not None and info.status == Status.NON_FINITE
-    if grads and not broken:
-        sound = [largest(grad).isfinite().to(grads[0].device) for grad in grads]
-        broken = not torch.stack(sound).all().item()  # one wait for the device, not one a parameter
-    for grad in grads if broken else []:
+    bad = info is not None and info.status == Status.NON_FINITE
+    if grads and not bad:
+        finite = [largest(grad).isfinite().to(grads[0].device) for grad in grads]
+        bad = not torch.stack(finite).all().item()  # synchronise with the device once, not once per parameter
+    for grad in grads if bad else []:
         grad.zero_()
-    return broken
+    return bad
 
 
 def _on_cpu(program: Callable[..., Any], *arrays: np.ndarray | np.generic | int) -> Any:

@@ -4,14 +4,14 @@
     losses.backward(ConsensusWeighting("min_norm")(engine.compute_gramian(losses)))
 
 Weights are those of `grasp.consensus` for the Gramian divided by its largest diagonal entry. Where min-norm finds 0 in
-the hull the weights are 0, since a sum of gradients that cancel would be rounding noise.
+the hull the weights are 0: the sum of gradients that cancel would be rounding noise.
 """
 
 import numpy as np
 
 from grasp.consensus.min_norm import Status
+from grasp.consensus.operators import weighting
 from grasp.consensus.torch import weights_of
-from grasp.consensus.weighting import weighting
 
 try:
     import torch  # pyright: ignore[reportMissingImports]
@@ -23,14 +23,14 @@ except ImportError as missing:
 
 
 class ConsensusWeighting(Weighting[PSDMatrix]):
-    """Weights [N] of an operator by its name, from a Gramian [N, N]. Not differentiable.
+    """The weights [N] of a named operator for a Gramian [N, N]. Not differentiable.
 
-    Operators that draw take `seed` for the first call, seed + 1 for the second, and so on.
+    Random operators use `seed` in the first call, seed + 1 in the second, and so on.
     """
 
     def __init__(self, operator: str = "min_norm", seed: int = 0) -> None:
         super().__init__()
-        weighting(operator)  # a misspelt name fails here, not in training
+        weighting(operator)  # an unknown name fails here, not in training
         self.operator, self.seed = operator, seed
 
     @torch.no_grad()

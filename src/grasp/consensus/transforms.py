@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from grasp.consensus.aggregate import consensus
 from grasp.consensus.gram import gram, num_agents, rescale
 from grasp.consensus.min_norm import Status
-from grasp.consensus.weighting import weighting
+from grasp.consensus.operators import weighting
 
 PyTree = Any
 

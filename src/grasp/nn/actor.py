@@ -1,17 +1,18 @@
-"""The recurrent actor of the paper's tables, with one switch for what the agents share.
+"""The recurrent actor, with one switch for the parameters that agents share.
 
-Linear → GRU → ReLU → Linear (D5). `Actor` holds two parts; a part that the agents own each has a leading agent axis:
+The network is that of the paper's hyperparameter tables: Linear → GRU → ReLU → Linear. `Actor` holds it in two parts,
+the backbone and the head. A part that is not shared has a leading agent axis:
 
 =========  =============  =============
 sharing    backbone       head
 =========  =============  =============
 shared     one            one
-hybrid     one            one an agent
-separate   one an agent   one an agent
+hybrid     one            one per agent
+separate   one per agent  one per agent
 =========  =============  =============
 
-Every agent's own parameters start from the same draw: the consensus compares coordinates of different agents, which
-means something only from a common start (docs/algorithms/mappo.md).
+Per-agent parameters start as copies of one draw: the consensus compares coordinates of different agents, which is
+meaningful only from a common start (docs/algorithms/mappo.md).
 """
 
 from collections.abc import Callable
@@ -21,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from grasp.nn import layers
+from grasp.nn import gru, layers
 from grasp.types import EnvSpec, Key, PyTree
 
 Sharing = Literal["shared", "hybrid", "separate"]
@@ -35,27 +36,27 @@ class Actor(NamedTuple):
 
 
 def owned(sharing: Sharing) -> Actor:
-    """Which parts have an agent axis of their own."""
+    """Which parts have an agent axis."""
     return Actor(backbone=sharing == "separate", head=sharing != "shared")
 
 
 def copies(tree: PyTree, num_agents: int) -> PyTree:
-    """The same parameters once for every agent."""
+    """The same parameters, repeated along a new leading agent axis."""
     return jax.tree.map(lambda x: jnp.repeat(x[None], num_agents, axis=0), tree)
 
 
 def apart(actor: Actor, sharing: Sharing, parts: tuple[str, ...], num_agents: int) -> tuple[Actor, Actor]:
-    """The actor with every agent's own copy of the named parts, and how each part is then shared.
+    """The actor with one copy per agent of the named parts, and the sharing of each part after that.
 
-    A gradient with respect to the copies is every agent's own, and they sum to the ordinary one.
+    The gradient with respect to the copies is per agent, and sums over agents to the gradient of the shared part.
     """
     own = owned(sharing)._asdict()
     params = {
         name: part if own[name] or name not in parts else copies(part, num_agents)
         for name, part in actor._asdict().items()
     }
-    words = {name: "separate" if name in parts else sharing for name in Actor._fields}
-    return Actor(**params), Actor(**words)
+    sharings = {name: "separate" if name in parts else sharing for name in Actor._fields}
+    return Actor(**params), Actor(**sharings)
 
 
 def actor_init(
@@ -64,10 +65,12 @@ def actor_init(
     hidden: int,
     sharing: Sharing,
     inputs: int | None = None,
-    front: Callable[[Key, int, int], PyTree] = layers.encoded_init,
+    front: Callable[[Key, int, int], PyTree] = gru.encoded_init,
 ) -> Actor:
-    """Fresh parameters for `inputs` features (an observation's); the small last layer makes the first policy nearly
-    uniform."""
+    """Initial parameters for `inputs` features, by default the observation's.
+
+    The head's gain of 0.01 makes the initial policy nearly uniform.
+    """
     backbone_key, head_key = jax.random.split(key)
     one = Actor(
         backbone=front(backbone_key, inputs or spec.obs_dim, hidden),
@@ -84,11 +87,11 @@ def features(
     obs: Float[Array, "L *R N o"],
     first: Bool[Array, "L *R"],
 ) -> Float[Array, "L *R N H"]:
-    """The GRU's outputs over a sequence that starts from stored memories; `first` clears them before that step."""
+    """The GRU's outputs over a sequence from a stored memory; where `first[t]` is true it is cleared before step t."""
     if owned(sharing).backbone:
-        own = jax.vmap(layers.encoded_gru, in_axes=(0, -2, -2, None), out_axes=-2)
+        own = jax.vmap(gru.encoded_gru, in_axes=(0, -2, -2, None), out_axes=-2)
         return own(backbone, memory, obs, first)
-    return layers.encoded_gru(backbone, memory, obs, jnp.repeat(first[..., None], obs.shape[-2], axis=-1))
+    return gru.encoded_gru(backbone, memory, obs, jnp.repeat(first[..., None], obs.shape[-2], axis=-1))
 
 
 def step(
@@ -96,12 +99,12 @@ def step(
 ) -> Float[Array, "B N H"]:
     """One step of the recurrence: the new memory."""
     if owned(sharing).backbone:
-        return jax.vmap(layers.encoded_step, in_axes=(0, 1, 1), out_axes=1)(backbone, memory, obs)
-    return layers.encoded_step(backbone, memory, obs)
+        return jax.vmap(gru.encoded_step, in_axes=(0, 1, 1), out_axes=1)(backbone, memory, obs)
+    return gru.encoded_step(backbone, memory, obs)
 
 
 def logits(head: PyTree, sharing: Sharing, memory: Float[Array, "*S N H"]) -> Float[Array, "*S N a"]:
-    """Unmasked action preferences of every agent."""
+    """Logits of every agent, unavailable actions not masked."""
     activated = jax.nn.relu(memory)
     if not owned(sharing).head:
         return layers.dense(head, activated)

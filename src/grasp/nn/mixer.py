@@ -1,9 +1,9 @@
-"""From the agents' values to the team's: QMIX's monotone network, or VDN's sum.
+"""The team's value from the agents' values: QMIX's monotonic network, or VDN's sum.
 
     Q_tot = |W2(s)|ᵀ ELU(|W1(s)|ᵀ q + b1(s)) + b2(s)
 
-Weights and biases are made from the global state s by small networks. The weights are non-negative, so Q_tot never
-falls when an agent's own value rises, and every agent may choose its action by itself.
+Hypernetworks compute weights and biases from the global state s. The weights are non-negative, so Q_tot is
+non-decreasing in every agent's value, and the greedy joint action is each agent's own greedy action.
 """
 
 from itertools import pairwise
@@ -21,8 +21,11 @@ Kind = Literal["monotone", "sum"]
 
 
 def mixer_init(key: Key, kind: Kind, spec: EnvSpec, embed: int, hidden: int) -> PyTree:
-    """Fresh parameters; none for a sum. Drawn as the reference's are: uniform within 1/√inputs, biases too, because
-    the absolute value makes the first Q_tot depend on it."""
+    """Initial parameters; none for a sum.
+
+    Weights and biases are uniform within 1/√inputs, as in the reference implementation: the mean absolute value of this
+    distribution sets the scale of the initial Q_tot.
+    """
     if kind == "sum":
         return {}
     sizes = {
@@ -36,7 +39,7 @@ def mixer_init(key: Key, kind: Kind, spec: EnvSpec, embed: int, hidden: int) -> 
 
 
 def mix(params: PyTree, q: Float[Array, "*S N"], state: Float[Array, "*S s"]) -> Float[Array, "*S"]:
-    """The team's value of the agents' values."""
+    """Q_tot from the agents' values."""
     if not params:
         return q.sum(-1)
     weight_1 = jnp.abs(nets.mlp(params["weight_1"], state))

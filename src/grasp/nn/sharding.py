@@ -1,9 +1,8 @@
-"""One run over many devices: its environments are spread over them; what is learned is the same on all.
+"""One run over many devices: environments are sharded over them, parameters are replicated.
 
-Which devices is jax's own context, the mesh that `jax.set_mesh` names (`grasp.training.runner` does). Without one, as
-on one
-device, nothing here changes anything. Inside `jit` jax finds the communication that sums over environments need; where
-the order of work matters, it is written out (`grasp.algos.minibatches`, `grasp.consensus.sharded`).
+The devices are those of the mesh in JAX's context, which `grasp.training.runner` sets by `jax.set_mesh`. Without a mesh
+these functions change nothing. Under `jit`, XLA inserts the communication that sums over environments need; where the
+order of operations matters it is written out (`grasp.algos.minibatches`, `grasp.consensus.sharded`).
 """
 
 from collections.abc import Callable
@@ -20,42 +19,44 @@ from grasp.types import GraspError, PyTree
 
 AXIS = "devices"
 HERE, SECOND, SAME = PartitionSpec(AXIS), PartitionSpec(None, AXIS), PartitionSpec()
-"""Where an array is: its first axis spread over the devices, or its second, or all of it on each."""
+"""Shardings of an array: its first axis over the devices, its second axis over the devices, or replicated."""
 
 
 class Partial(NamedTuple):
-    """What one device's environments add to a sum that nobody has formed; over many, leaves have an axis for them."""
+    """One device's term of a sum over devices that is not formed yet. With many devices, leaves have a device axis."""
 
     sum: PyTree
 
 
 def mesh(number: int) -> Mesh:
-    """The first `number` devices of this machine; with several machines, of each as many."""
-    machines = range(jax.process_count())
-    own = number // len(machines)
-    found = [jax.local_devices(machine) for machine in machines]
-    fewest = min(map(len, found)) * len(machines)
+    """A mesh of `number` devices, equally many from every process."""
+    processes = range(jax.process_count())
+    own = number // len(processes)
+    found = [jax.local_devices(process) for process in processes]
+    fewest = min(map(len, found)) * len(processes)
     if fewest < number:
         raise GraspError(f"{number} devices were asked for and {fewest} found; give at most --devices {fewest}")
     chosen = [device for devices in found for device in devices[:own]]
     return jax.make_mesh((number,), (AXIS,), (AxisType.Auto,), devices=chosen)
 
 
-def put(tree: PyTree, places: PyTree) -> PyTree:
-    """Every leaf where it is to be; nothing moves that is there already. What is on a machine alone must be the same on
-    all of them: each keeps its part."""
-    if jax.process_count() == 1:
-        return jax.device_put(tree, places)
+def put(tree: PyTree, shardings: PyTree) -> PyTree:
+    """Every leaf with its sharding; leaves that have it already are not copied.
 
-    def one(x: jax.Array, place: NamedSharding) -> jax.Array:
-        if not x.is_fully_addressable:  # a program's result, which it left in its place
+    With several processes, an array that one process holds whole must be equal in all of them; each keeps its part.
+    """
+    if jax.process_count() == 1:
+        return jax.device_put(tree, shardings)
+
+    def one(x: jax.Array, sharding: NamedSharding) -> jax.Array:
+        if not x.is_fully_addressable:  # the result of a program, which has its sharding already
             return x
         if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-            return jax.random.wrap_key_data(one(jax.random.key_data(x), place))
+            return jax.random.wrap_key_data(one(jax.random.key_data(x), sharding))
         whole = np.asarray(x)
-        return jax.make_array_from_callback(whole.shape, place, lambda part: whole[part])
+        return jax.make_array_from_callback(whole.shape, sharding, lambda part: whole[part])
 
-    return jax.tree.map(lambda place, part: jax.tree.map(lambda x: one(x, place), part), places, tree)
+    return jax.tree.map(lambda sharding, part: jax.tree.map(lambda x: one(x, sharding), part), shardings, tree)
 
 
 def meet(number: int) -> None:
@@ -72,13 +73,13 @@ def agreed(answer: bool) -> bool:
 
 
 def number() -> int:
-    """How many devices the context names; 1 without."""
+    """The number of devices in the context's mesh; 1 without a mesh."""
     context = jax.sharding.get_abstract_mesh()
     return 1 if context.empty else context.size
 
 
 def spread(tree: PyTree) -> PyTree:
-    """Every leaf [B, ...] with its environments over the devices, where they can be shared out evenly."""
+    """Every leaf [B, ...] with its environments sharded over the devices, if they divide evenly."""
     if number() == 1:
         return tree
 
@@ -89,17 +90,17 @@ def spread(tree: PyTree) -> PyTree:
 
 
 def gathered(tree: PyTree) -> PyTree:
-    """All of every leaf on every device."""
+    """Every leaf replicated on every device."""
     return tree if number() == 1 else jax.lax.with_sharding_constraint(tree, SAME)
 
 
-def each(function: Callable, takes: PyTree, gives: PyTree) -> Callable:
-    """The function as every device runs it on its own part."""
-    return jax.shard_map(function, in_specs=takes, out_specs=gives, check_vma=False)
+def each(function: Callable, in_specs: PyTree, out_specs: PyTree) -> Callable:
+    """The function applied by every device to its own part."""
+    return jax.shard_map(function, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
 
 def total(tree: PyTree) -> PyTree:
-    """The sum over devices, inside `each`: one message for all leaves. A `Partial` is left to be summed."""
+    """The sum over devices, inside `each`, by one reduction for all leaves. A `Partial` is not summed."""
     leaves, shape = jax.tree.flatten(tree, is_leaf=is_partial)
     flat, restore = ravel_pytree([leaf for leaf in leaves if not is_partial(leaf)])
     summed = iter(restore(jax.lax.psum(flat, AXIS)))

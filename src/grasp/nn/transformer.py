@@ -1,6 +1,6 @@
-"""A transformer as PyTorch's `nn.Transformer` has it: post-norm, ReLU, one more norm at the end of each stack.
+"""A transformer that follows PyTorch's `nn.Transformer`: post-norm, ReLU, and a final norm at the end of each stack.
 
-Sizes are read back from the arrays' shapes. Tokens have one axis here; whoever calls merges and splits it.
+Sizes are read from the parameters' shapes. Tokens have one axis; the caller merges and splits it.
 """
 
 from math import sqrt
@@ -14,9 +14,9 @@ from grasp.types import Key, PyTree
 
 DROPOUT = 0.1
 TILE = 256
-"""Tokens that pass a feed-forward layer together."""
+"""Tokens per tile of a feed-forward layer."""
 HIDDEN_LOGIT = -1e10
-"""The attention logit of a token that may not be seen: its weight is exactly zero in float32."""
+"""The attention logit of a masked token: its weight is exactly zero in float32."""
 
 
 def encode(params: PyTree, x: Array, visible: Array | None, key: Key | None) -> Array:
@@ -34,12 +34,15 @@ def decode(
     rows: Array | None = None,
     copies: Array | None = None,
 ) -> Array:
-    """All tokens, or those at `rows`, for which alone the last layer is computed. A token may stand for several
-    `copies` of itself: they would be equal in every layer, so one has the weight of all."""
+    """All tokens, or those at `rows`: the last layer is computed for these alone.
+
+    `copies[i]` is the number of identical tokens that token i represents. They stay equal through every layer, so one
+    token with the attention weight of all of them gives the same result.
+    """
     last = len(params) - 2
     for i, layer_key in enumerate(split(key, len(params) - 1)):
-        asking = x if rows is None or i < last else x[..., rows, :]
-        x = _decoder_layer(params[f"layer_{i}"], asking, x, encoded, visible, layer_key, copies)
+        queries = x if rows is None or i < last else x[..., rows, :]
+        x = _decoder_layer(params[f"layer_{i}"], queries, x, encoded, visible, layer_key, copies)
     return _norm(params["norm"], x)
 
 
@@ -52,15 +55,15 @@ def _encoder_layer(params: PyTree, x: Array, visible: Array | None, key: Key | N
 def _decoder_layer(
     params: PyTree,
     x: Array,
-    everyone: Array,
+    tokens: Array,
     encoded: Array,
     visible: Array | None,
     key: Key | None,
     copies: Array | None,
 ) -> Array:
-    """Self-attention sees every place, masked ones too; cross-attention only what the encoder was shown."""
+    """Self-attention is over all tokens, masked ones too; cross-attention is over the encoder's visible tokens."""
     self_key, self_residual, cross_key, cross_residual, feed_key, feed_residual = split(key, 6)
-    x = _add(params["self_norm"], x, _attend(params["self"], x, everyone, None, self_key, copies), self_residual)
+    x = _add(params["self_norm"], x, _attend(params["self"], x, tokens, None, self_key, copies), self_residual)
     x = _add(params["cross_norm"], x, _attend(params["cross"], x, encoded, visible, cross_key), cross_residual)
     return _add(params["feed_norm"], x, _feed(params["feed"], x, feed_key), feed_residual)
 
@@ -68,7 +71,7 @@ def _decoder_layer(
 def _attend(
     params: PyTree, x: Array, source: Array, visible: Array | None, key: Key | None, copies: Array | None = None
 ) -> Array:
-    """softmax(q kᵀ / √d) v in each head, heads joined by a linear map; hidden tokens of the source have no weight."""
+    """softmax(q kᵀ / √d) v in each head, heads joined by a linear map; masked tokens of the source have weight 0."""
     query, keys, value = (_heads(params[name], t) for name, t in (("query", x), ("key", source), ("value", source)))
     logits = query @ keys.swapaxes(-1, -2) / sqrt(query.shape[-1])
     if copies is not None:
@@ -86,9 +89,12 @@ def _heads(params: nets.Params, x: Array) -> Float[Array, "*E h L d"]:
 
 
 def _feed(params: nets.Nested, x: Array, key: Key | None) -> Array:
-    """Two layers on every token. Their width is most of the work, so tokens pass in tiles that stay in cache, and the
-    gradient makes the hidden layer again instead of keeping it (1,600 and 6,400 tokens, CPU, jax 0.10.2: the gradient
-    took a third of the time; forward the same and a quarter)."""
+    """Two dense layers on every token.
+
+    Most of the work is in their width, so tokens are processed in tiles that fit the cache, and the gradient recomputes
+    the hidden layer instead of storing it. On a CPU (jax 0.10.2) that takes a third of the gradient's time; the forward
+    pass takes as long for 1,600 tokens and a quarter of the time for 6,400.
+    """
     rows = x.reshape(-1, x.shape[-1])
     inward, outward = params["inward"], params["outward"]
 
@@ -101,7 +107,7 @@ def _feed(params: nets.Nested, x: Array, key: Key | None) -> Array:
 
 
 def _add(params: nets.Params, x: Array, update: Array, key: Key | None) -> Array:
-    """Post-norm: the sum is normalised, not the sublayer's input."""
+    """The residual sum, normalised (post-norm)."""
     return _norm(params, x + _dropout(update, key))
 
 
@@ -118,14 +124,14 @@ def _dropout(x: Array, key: Key | None) -> Array:
 
 
 def split(key: Key | None, count: int) -> list[Key] | list[None]:
-    """Keys for `count` uses, or as many times no key where nothing is dropped."""
+    """`count` keys, or `count` times None where dropout is off."""
     return [None] * count if key is None else list(jax.random.split(key, count))
 
 
 def stack_init(
     key: Key, layers: int, attentions: tuple[str, ...], embed: int, heads: int, feedforward: int
 ) -> dict[str, PyTree]:
-    """The layers and, as `nn.Transformer` has it, one more norm at the end of the stack."""
+    """The layers, and the final norm of `nn.Transformer`."""
     stack: dict[str, PyTree] = {"norm": _norm_init(embed)}
     for i, layer_key in enumerate(jax.random.split(key, layers)):
         feed_key, *attention_keys = jax.random.split(layer_key, 1 + len(attentions))
@@ -137,7 +143,7 @@ def stack_init(
 
 
 def _attention_init(key: Key, embed: int, heads: int) -> nets.Nested:
-    """Glorot's uniform bound; PyTorch draws query, key and value as one map embed -> 3 embed, hence a smaller one."""
+    """Glorot-uniform. PyTorch draws query, key and value as one map embed -> 3 embed, so their bound is smaller."""
     query_key, key_key, value_key, out_key = jax.random.split(key, 4)
     inward, outward = (embed, heads, embed // heads), (heads, embed // heads, embed)
     keys = {"query": query_key, "key": key_key, "value": value_key}
@@ -149,9 +155,9 @@ def _attention_init(key: Key, embed: int, heads: int) -> nets.Nested:
 
 
 def _feed_init(key: Key, embed: int, feedforward: int) -> nets.Nested:
-    """Weights within Glorot's bound, but not the biases: `nn.Transformer` redraws only what has two axes.
+    """Glorot-uniform weights and PyTorch's default biases: `nn.Transformer` redraws only parameters with two axes.
 
-    The outward weight is stored `[out, in]`: its gradient is then a product that runs several times as fast (CPU).
+    The outward weight is stored `[out, in]`: its gradient is then a product that is several times as fast on a CPU.
     """
     inward_key, outward_key = jax.random.split(key)
     inward = linear_init(inward_key, embed, feedforward, _glorot(embed, feedforward))
@@ -160,7 +166,7 @@ def _feed_init(key: Key, embed: int, feedforward: int) -> nets.Nested:
 
 
 def linear_init(key: Key, inputs: int, outputs: int, bound: float | None = None) -> nets.Params:
-    """Uniform within 1/√inputs, the weight within `bound` where one is given."""
+    """Uniform within 1/√inputs; the weight within `bound` if given."""
     weight_key, bias_key = jax.random.split(key)
     plain = 1 / sqrt(inputs)
     weight = _uniform(weight_key, (inputs, outputs), plain if bound is None else bound)

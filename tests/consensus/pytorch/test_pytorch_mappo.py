@@ -1,4 +1,4 @@
-"""The example trainer runs both ways, is its own baseline at weight 0, and bootstraps where the time limit cuts."""
+"""The example trainer: both modes, the baseline at weight 0, bootstrapping at the time limit."""
 
 import importlib.util
 import subprocess
@@ -61,7 +61,7 @@ def test_weight_zero_is_exactly_the_baseline_and_weight_one_is_not(example):
     assert all(np.abs(one[name] - plain[name]).max() > 1e-6 for name in heads)
 
 
-def test_heads_start_alike_and_are_their_agents_own(example):
+def test_heads_start_equal_and_are_per_agent(example):
     actor = example.Actor(4, 5, 3, 8)
     observations = torch.ones(2, 3, 4)
     probabilities = actor(observations).probs
@@ -75,7 +75,7 @@ def test_heads_start_alike_and_are_their_agents_own(example):
 
 
 def test_advantages_by_hand(example):
-    """Three steps: the second is cut by the limit (bootstraps, hands nothing back), the third ends (no future)."""
+    """Three steps: the second is truncated (it bootstraps, but no advantage flows back), the third terminates."""
     seen, after = torch.tensor([1.0, 2.0, 4.0]), torch.tensor([2.0, 8.0, 16.0])
     data = example.Rollout(
         observations=seen.reshape(3, 1, 1, 1),
@@ -92,20 +92,22 @@ def test_advantages_by_hand(example):
     np.testing.assert_allclose(returns[:, 0], [2.75, 5, 1])
 
 
-def test_a_copy_that_is_cut_hands_over_its_true_last_observation(example):
-    team, twin = example.Team(1, seed=3), example.simple_spread_v3.parallel_env(N=3, max_cycles=25)
+def test_a_truncated_step_returns_the_observation_before_the_reset(example):
+    envs, twin = example.Environments(1, seed=3), example.simple_spread_v3.parallel_env(N=3, max_cycles=25)
     twin.reset(seed=3)
     for step in range(25):
-        after, rewards, terminated, done = team.step(np.ones((1, 3), int))
-        seen = twin.step(dict.fromkeys(twin.possible_agents, 1))[0]
-        np.testing.assert_array_equal(after[0], [seen[name].astype(np.float32) for name in twin.possible_agents])
+        after, rewards, terminated, done = envs.step(np.ones((1, 3), int))
+        observations = twin.step(dict.fromkeys(twin.possible_agents, 1))[0]
+        np.testing.assert_array_equal(
+            after[0], [observations[name].astype(np.float32) for name in twin.possible_agents]
+        )
         assert (terminated[0], done[0]) == (0.0, float(step == 24))
-        assert np.array_equal(after, team.now) == (step < 24)
+        assert np.array_equal(after, envs.current) == (step < 24)
     assert rewards[0] < 0
-    assert len(team.finished) == 1
+    assert len(envs.finished) == 1
 
 
-def test_an_agents_loss_is_the_clipped_surrogate_of_its_own_steps(example):
+def test_the_loss_of_an_agent_is_the_clipped_surrogate_over_its_own_steps(example):
     data = example.Rollout(
         *[None] * 2, torch.zeros(2, 1, 2), torch.log(torch.tensor([[[0.5, 0.2]], [[0.5, 0.5]]])), *[None] * 3
     )

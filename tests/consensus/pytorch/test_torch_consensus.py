@@ -1,4 +1,4 @@
-"""PyTorch's consensus: JAX's numbers for every operator, however gradients are given and in whatever precision."""
+"""The consensus in PyTorch equals that of JAX for every operator, form of gradients and precision."""
 
 import jax
 import numpy as np
@@ -8,12 +8,12 @@ from torch_cases import CASES, agent_lists, by_jax, flat
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'grasp-marl[torch]'")
 
 from grasp.consensus import OPERATORS, Status, diagnose  # noqa: E402
-from grasp.consensus import torch_gradients as reading  # noqa: E402
+from grasp.consensus import _torch_gradients as reading  # noqa: E402
 from grasp.consensus.torch import Info, consensus  # noqa: E402
 
 NAMES = sorted(OPERATORS)
 SINGLE = ("min_norm", "nash_normalised", "upgrad", "pcgrad")
-"""Operators also compared in float32: an exact one, one by Newton's method, one by projections, one that draws."""
+"""Operators also compared in float32: an exact one, one by Newton's method, one by projections, a random one."""
 
 
 def compare(g: np.ndarray, operator: str, tolerance: float) -> None:
@@ -85,7 +85,7 @@ def test_lists_stacked_tensors_and_losses_are_the_same_gradients():
         np.testing.assert_allclose(flat(u), flat(expected), atol=1e-6)
         assert [leaf.shape for leaf in u] == [p.shape for p in parameters]
         assert not any(leaf.requires_grad for leaf in u)
-    sum(losses).backward()  # the graphs are still there, and nothing was left in .grad
+    sum(losses).backward()  # the graphs are kept, and .grad is untouched
     np.testing.assert_allclose(parameters[1].grad.numpy(), g[:, 18:].sum(0), atol=1e-5)
 
 
@@ -111,7 +111,7 @@ def test_a_gradient_that_is_none_is_zero():
 
 
 @pytest.mark.parametrize("operator", ["min_norm", "nash"])
-def test_pieces_and_layouts_do_not_matter(operator, monkeypatch):
+def test_blocks_and_memory_layouts_do_not_matter(operator, monkeypatch):
     g = CASES["conflicting"].astype(np.float32)
     expected, _ = consensus(agent_lists(g), operator=operator)
     turned = [[a.T.contiguous().T, b] for a, b in agent_lists(g)]
@@ -127,7 +127,7 @@ def test_pieces_and_layouts_do_not_matter(operator, monkeypatch):
 
 
 def test_rows_are_read_without_a_copy(monkeypatch):
-    """However the axes are ordered in memory, as long as all agents' gradients are ordered alike."""
+    """For any order of axes in memory that all agents' gradients have in common."""
     seen = []
     stack = torch.stack
 
@@ -217,7 +217,7 @@ def test_a_gradient_that_is_not_finite_gives_zero(operator, bad):
 
 
 def test_zero_in_the_hull_gives_exactly_zero():
-    """Σ w_i g_i of the same weights would be rounding noise, which Adam makes a full step of."""
+    """Σ w_i g_i of the same weights would be rounding noise, which Adam would turn into a full step."""
     g = CASES["zero_in_hull"].astype(np.float32)
     u, info = consensus(agent_lists(g))
     np.testing.assert_array_equal(flat(u), 0)
@@ -225,7 +225,7 @@ def test_zero_in_the_hull_gives_exactly_zero():
     assert np.abs(info.weights @ g).max() > 0
 
 
-def test_a_broken_gram_matrix_is_said(monkeypatch):
+def test_an_indefinite_gram_matrix_is_reported(monkeypatch):
     nothing = np.zeros(2, np.float32), 0, Status.NOT_PSD
     monkeypatch.setattr("grasp.consensus.torch.weights_of", lambda G, operator, seed: nothing)
     (u,), info = consensus([PAIR])
@@ -233,7 +233,7 @@ def test_a_broken_gram_matrix_is_said(monkeypatch):
     assert info.status == Status.NOT_PSD
 
 
-def test_a_seed_draws():
+def test_random_operators_repeat_with_the_seed():
     first, again, other = (consensus([PAIR], operator="random", seed=seed)[1].weights for seed in (3, 3, 4))
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - other).max() > 1e-3
@@ -241,7 +241,7 @@ def test_a_seed_draws():
     np.testing.assert_allclose(first, expected, rtol=1e-6)
 
 
-def test_the_solver_is_compiled_once_for_a_size():
+def test_the_solver_is_compiled_once_per_number_of_agents():
     from grasp.consensus.torch import _solver
 
     consensus([torch.eye(5)], operator="mean")
@@ -256,24 +256,36 @@ def test_the_solver_is_compiled_once_for_a_size():
 @pytest.mark.parametrize(
     ("gradients", "parameters", "sentence"),
     [
-        ([], None, "there are no gradients; give losses, one list of gradients an agent, or stacked tensors"),
-        ([[ROW], [ROW] * 2], None, "agents have [1, 2] gradients; give each the same number, None where there is none"),
-        ([[PAIR], [ROW]], None, "the gradients of parameter 0 have shapes [(2,), (2, 2)]; agents must have one shape"),
-        ([PAIR], [PAIR], "the gradients of parameter 0 have shapes [(2,), (2, 2)]; agents must have one shape"),
-        ([PAIR, PAIR], [ROW], "there are 2 gradients an agent for 1 parameters; give one for each"),
-        ([PAIR.sum()], None, "losses need the parameters to differentiate them by; pass parameters too"),
-        ([PAIR.sum()] * 3, [[PAIR], [PAIR]], "there are 3 losses and 2 lists of parameters; give one list an agent"),
-        ([[None], [None]], None, "gradient 0 is None for every agent; pass parameters too, which say its shape"),
-        ([PAIR], [ROW, [ROW]], "parameters mix tensors with lists; give either tensors or one list an agent"),
-        ([[PAIR.to_sparse()]], None, "the gradients of parameter 0 must be dense and on one device"),
+        ([], None, "there are no gradients; give losses, one list of gradients per agent, or stacked tensors"),
+        (
+            [[ROW], [ROW] * 2],
+            None,
+            "agents have [1, 2] gradients; give all agents the same number, None for a missing gradient",
+        ),
+        (
+            [[PAIR], [ROW]],
+            None,
+            "the gradients of parameter 0 have shapes [(2,), (2, 2)]; give all agents the same shape",
+        ),
+        ([PAIR], [PAIR], "the gradients of parameter 0 have shapes [(2,), (2, 2)]; give all agents the same shape"),
+        ([PAIR, PAIR], [ROW], "there are 2 gradients per agent for 1 parameters; give one gradient per parameter"),
+        ([PAIR.sum()], None, "losses are differentiated with respect to parameters; pass parameters too"),
+        ([PAIR.sum()] * 3, [[PAIR], [PAIR]], "there are 3 losses and 2 lists of parameters; give one list per agent"),
+        ([[None], [None]], None, "gradient 0 is None for every agent; pass parameters too, for its shape"),
+        ([PAIR], [ROW, [ROW]], "parameters mix tensors with lists; give either tensors or one list per agent"),
+        (
+            [[PAIR.to_sparse()]],
+            None,
+            "the gradients of parameter 0 are sparse or on several devices; give dense ones on one device",
+        ),
     ],
-)  # fmt: skip
-def test_a_mistake_is_one_sentence(gradients, parameters, sentence):
+)
+def test_errors_are_one_sentence(gradients, parameters, sentence):
     with pytest.raises(ValueError) as caught:  # noqa: PT011  # compared as a whole
         consensus(gradients, parameters)
     assert str(caught.value) == sentence
 
 
-def test_a_misspelt_operator_is_one_sentence():
+def test_an_unknown_operator_is_one_sentence():
     with pytest.raises(ValueError, match=r"^unknown operator 'meen'; did you mean 'mean'\?$"):
         consensus([PAIR], operator="meen")

@@ -1,4 +1,4 @@
-"""Without PyTorch: nothing else imports the bridge, and importing it says what to install."""
+"""Without PyTorch: no other module imports the bridge, and its import error names what to install."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""`realign_` and `realign_off_policy_` against values worked out by hand, and what they do with broken gradients.
+"""`realign_` and `realign_off_policy_` against values worked out by hand, and with non-finite gradients.
 
 Two agents with g_1 = (2, 0), g_2 = (0, 1) have u = (0.4, 0.8), ‖u‖² = g_i·u = 0.8, Γ = (1.6/4.8, 1.6/1.8) = (1/3, 8/9).
 """
@@ -60,7 +60,7 @@ def test_another_operator():
     close(grads(lists), np.array(G) + [1.0, 0.5])
 
 
-def test_an_optimiser_with_one_group_an_agent():
+def test_an_optimiser_with_one_group_per_agent():
     lists = separate()
     realign_(torch.optim.Adam([{"params": own} for own in lists], lr=1.0))
     close(grads(lists), ADDED)
@@ -102,7 +102,7 @@ def test_shared_parameters_may_be_realigned_before_the_backward_pass():
     close(shared.grad.numpy(), ADDED.mean(0))
 
 
-def test_an_optimiser_of_shared_parameters_with_groups_for_other_ends():
+def test_an_optimiser_of_shared_parameters_with_unrelated_groups():
     first, second = parameter([1.0]), parameter([0.5])
     optimiser = torch.optim.SGD([{"params": [first]}, {"params": [second], "weight_decay": 0.1}], lr=1.0)
     realign_(optimiser, [[torch.tensor([row[0]]), torch.tensor([row[1]])] for row in G])
@@ -110,7 +110,7 @@ def test_an_optimiser_of_shared_parameters_with_groups_for_other_ends():
 
 
 def test_own_parameters_with_gradients_from_elsewhere():
-    """.grad holds more than g_i (an entropy's gradient, say): u is that of the g_i, and is added to what is there."""
+    """.grad may hold more than g_i, such as the gradient of an entropy bonus; u is that of the g_i and is added."""
     lists = [[parameter([9.0, 9.0])], [parameter([7.0, 7.0])]]
     realign_(lists, [[torch.tensor(row)] for row in G])
     close(np.array([own[0].grad.numpy() for own in lists]), np.array([[9, 9], [7, 7]]) + U)
@@ -147,7 +147,7 @@ def test_off_policy_stacked_and_by_an_optimiser():
 
 
 def test_off_policy_shared_is_the_sum():
-    shared = parameter([5.0, 5.0])  # replaced: the sum has the agents' gradients in it
+    shared = parameter([5.0, 5.0])  # replaced, not added to
     realign_off_policy_([shared], [[torch.tensor(row)] for row in G])
     close(shared.grad.numpy(), SCALED.sum(0))
 
@@ -164,7 +164,7 @@ def test_off_policy_factors_are_clipped_and_counted_for_the_mean():
     np.testing.assert_array_equal(opposed.grad.numpy()[1::2], 0)
 
 
-def test_off_policy_stands_still_where_zero_is_in_the_hull():
+def test_off_policy_gives_zero_where_zero_is_in_the_hull():
     whole = parameter([[1.0, 0.0], [-1.0, 0.0]])
     done = realign_off_policy_([whole])
     assert done.info.status == Status.STATIONARY
@@ -219,17 +219,17 @@ def test_a_sum_beyond_the_range_of_half_precision_is_skipped():
 @pytest.mark.parametrize("rule", [realign_, realign_off_policy_])
 @pytest.mark.parametrize("bad", [NAN, float("inf"), -float("inf")])
 @pytest.mark.parametrize("shape", ["own", "stacked", "shared"])
-def test_a_broken_gradient_skips_the_step(rule, bad, shape):
-    broken = [[2.0, bad], [0.0, 1.0]]
+def test_a_non_finite_gradient_skips_the_step(rule, bad, shape):
+    values = [[2.0, bad], [0.0, 1.0]]
     if shape == "own":
-        every = [parameter(row) for row in broken]
+        every = [parameter(row) for row in values]
         done = rule([[one] for one in every])
     elif shape == "stacked":
-        every = [parameter(broken)]
+        every = [parameter(values)]
         done = rule(every)
     else:
         every = [parameter([1.0, 1.0])]
-        done = rule(every, [[torch.tensor(row)] for row in broken])
+        done = rule(every, [[torch.tensor(row)] for row in values])
     assert done.skipped
     assert done.info.status == Status.NON_FINITE
     before = [one.detach().clone() for one in every]
@@ -239,7 +239,7 @@ def test_a_broken_gradient_skips_the_step(rule, bad, shape):
         np.testing.assert_array_equal(one.detach().numpy(), old.numpy())
 
 
-def test_broken_parts_of_grad_or_of_a_given_u_skip_the_step():
+def test_a_non_finite_grad_or_given_u_skips_the_step():
     shared = parameter([1.0, NAN])
     assert realign_([shared], [[torch.tensor(row)] for row in G]).skipped
     np.testing.assert_array_equal(shared.grad.numpy(), 0)
@@ -262,19 +262,17 @@ def test_after_a_step_adam_has_moved_by_the_realigned_gradient():
 
 
 @pytest.mark.parametrize("rule", [realign_, realign_off_policy_])
-def test_a_mistake_is_one_sentence_and_changes_nothing(rule):
+def test_errors_are_one_sentence_and_change_nothing(rule):
     flat = [torch.nn.Parameter(torch.ones(4, 3)), torch.nn.Parameter(torch.ones(5))]
     sentence = (
         "the leading agent axes of the parameters are [4, 5]; all must be one size above 0 "
-        "(for parameters that agents share, pass per-agent gradients or losses too)"
+        "(for parameters that agents share, pass gradients or losses per agent too)"
     )
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         rule(flat)
     assert str(caught.value) == sentence
     first, second, trunk = parameter(G[0]), parameter(G[1]), parameter(G[0])
-    with pytest.raises(
-        ValueError, match=r"^a parameter is in two lists; what agents share goes into a call of its own"
-    ):
+    with pytest.raises(ValueError, match=r"^a parameter is in two lists; pass shared parameters in a separate call"):
         rule([[first, trunk], [second, trunk]])
     close(first.grad.numpy(), G[0])
 

@@ -1,6 +1,6 @@
-"""The operators in TorchJD: its engines take them, JAX's numbers come out, and its aggregators' properties hold.
+"""The operators in TorchJD: its engines accept them, results equal JAX's, and its aggregators' properties hold.
 
-Properties of TorchJD's own test suite that must NOT be applied:
+Properties in TorchJD's own test suite that do not apply here:
 - linearity under scaling of single rows: min-norm is not linear there (UPGrad is);
 - equality of weights: with duplicate gradients they are not unique. u is, so u is compared;
 - strong stationarity (u ≠ 0 unless positive weights cancel): min-norm is 0 wherever 0 is in the hull, by design.
@@ -32,14 +32,14 @@ def jacobian(case: str, dtype=torch.float64):
 
 @pytest.fixture(autouse=True)
 def _double(x64):
-    """Properties are of the operators, not of float32's rounding."""
+    """Float64 throughout: the properties are tested apart from rounding in float32."""
 
 
 @pytest.mark.parametrize("case", FOUR)
 @pytest.mark.parametrize("operator", NAMES)
-def test_the_numbers_of_the_jax_side(operator, case):
+def test_results_equal_those_of_jax(operator, case):
     if case == "scaled" and operator in ("imtl_g", "aligned_mtl"):
-        case = "conflicting"  # they divide by G's smallest eigenvalue, which is rounding there
+        case = "conflicting"  # they divide by G's smallest eigenvalue, which there is rounding error
     u = Consensus(operator)(jacobian(case))
     expected, info = by_jax(CASES[case], operator)
     size = np.linalg.norm(CASES[case], axis=1).max() * max(1.0, np.abs(info.weights).max())
@@ -76,7 +76,7 @@ def test_certificate_of_min_norm(case):
     assert ((u @ u - g @ u) / norms).max() <= 1e-10 * max(u.norm().item(), 1e-30)
 
 
-def test_the_certificate_tells_min_norm_from_an_average():
+def test_an_average_violates_the_certificate():
     g = jacobian("conflicting")
     u = Mean()(g)
     assert (u @ u - g @ u).max() > 1e-3
@@ -125,14 +125,14 @@ def test_a_gramian_that_is_not_finite_gives_weights_zero():
         np.testing.assert_array_equal(ConsensusWeighting(operator)(gramian).numpy(), 0)
 
 
-def test_draws_go_on_from_call_to_call_and_repeat_with_the_seed():
+def test_random_weights_change_from_call_to_call_and_repeat_with_the_seed():
     weigh, again = ConsensusWeighting("random"), ConsensusWeighting("random", seed=1)
     first, second = weigh(torch.eye(4)), weigh(torch.eye(4))
     assert (first - second).abs().max() > 1e-3
     np.testing.assert_array_equal(again(torch.eye(4)).numpy(), second.numpy())
 
 
-def test_a_misspelt_operator_fails_when_built():
+def test_an_unknown_operator_fails_when_built():
     with pytest.raises(ValueError, match=r"^unknown operator 'meen'; did you mean 'mean'\?$"):
         Consensus("meen")
 
@@ -145,8 +145,10 @@ def model():
 
 def expected_gradient(operator: str):
     net, losses = model()
-    rows = [torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, net.parameters(), retain_graph=True)])
-            for loss in losses]  # fmt: skip
+    rows = [
+        torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, net.parameters(), retain_graph=True)])
+        for loss in losses
+    ]
     return by_operator(torch.stack(rows).numpy(), operator)
 
 
@@ -160,7 +162,7 @@ def by_operator(g: np.ndarray, operator: str) -> np.ndarray:
 
 @pytest.mark.parametrize("lean", [False, True])
 @pytest.mark.parametrize("operator", ["min_norm", "upgrad"])
-def test_autojac_takes_it(operator, lean):
+def test_autojac_accepts_it(operator, lean):
     net, losses = model()
     backward(losses)
     weights = jac_to_grad(net.parameters(), Consensus(operator), optimize_gramian_computation=lean)
@@ -170,7 +172,7 @@ def test_autojac_takes_it(operator, lean):
 
 
 @pytest.mark.parametrize("operator", ["min_norm", "upgrad"])
-def test_autogram_takes_it(operator):
+def test_autogram_accepts_it(operator):
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4))
     engine = Engine(net, batch_dim=None)
@@ -181,7 +183,7 @@ def test_autogram_takes_it(operator):
 
 
 def test_closer_to_the_optimum_than_frank_wolfe():
-    """What TorchJD's MGDA leaves: agents in conflict with u by as much as its gap."""
+    """TorchJD's MGDA violates the optimality conditions by as much as its duality gap."""
     g = jacobian("many")
     ours, theirs = Consensus()(g), MGDA()(g)
     gap = [(((u @ u) - g @ u) / g.norm(dim=1)).max().item() / u.norm().item() for u in (ours, theirs)]

@@ -23,7 +23,7 @@ from grasp.algos.qmix import State
 from grasp.algos.replay_buffer import Episodes, Replay
 from grasp.config.hyperparameters import Ma2e
 from grasp.nn import actor as actors
-from grasp.nn import layers
+from grasp.nn import gru
 from grasp.types import Algorithm, Decision, EnvSpec, Key, Metric, Metrics, Observation, PyTree, Trajectory
 
 EPISODES = 32
@@ -75,7 +75,7 @@ def make(hyper: Ma2e, spec: EnvSpec) -> Algorithm:
 
     def init(key: Key) -> State:
         agent_key, mixer_key, senses_key = jax.random.split(key, 3)
-        agent = actors.actor_init(agent_key, spec, hyper.hidden, hyper.sharing, inputs, layers.attended_init)
+        agent = actors.actor_init(agent_key, spec, hyper.hidden, hyper.sharing, inputs, gru.attended_init)
         senses = senses_init(senses_key)
         counters = (jnp.zeros((), jnp.int32) for _ in range(2))
         errors = jnp.full(MEAN_OF, jnp.inf, jnp.float32)

@@ -1,18 +1,18 @@
-"""Networks: the GRU's own derivative against autodiff, its cell against PyTorch's equations, the initialisers' laws."""
+"""The GRU: its derivative against autodiff, its cell against PyTorch's equations, and the attention in front of it."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grasp.nn import layers
+from grasp.nn import gru
 
 HIDDEN, IN_DIM, CHUNKS, NUM_AGENTS = 5, 4, 3, 2
 ROWS = (CHUNKS, NUM_AGENTS)
 
 
 def gru_case(length=6, reset_rate=0.3, seed=0, stack=()):
-    """Parameters with nonzero biases, memory, inputs and random `first` flags; `stack` leads the parameters' axes."""
+    """Parameters with nonzero biases, memory, inputs and random `first` flags; `stack`: leading axes of parameters."""
     rng = np.random.default_rng(seed)
 
     def normal(*shape):
@@ -30,7 +30,7 @@ def looped(params, memory, x, first):
     """The reference: `gru_step` in a Python loop, differentiated by autodiff."""
     outputs = []
     for x_t, first_t in zip(x, first, strict=True):
-        memory = layers.gru_step(params, jnp.where(first_t[..., None], 0.0, memory), x_t)
+        memory = gru.gru_step(params, jnp.where(first_t[..., None], 0.0, memory), x_t)
         outputs.append(memory)
     return jnp.stack(outputs)
 
@@ -53,7 +53,7 @@ def torch_gru_cell(params, memory, x):
 
 
 def gradients(function, params, memory, x, first):
-    """Of a loss that weighs every output differently, with respect to parameters, memory and input."""
+    """Gradients of a random linear loss with respect to parameters, memory and input."""
     target = jnp.asarray(np.random.default_rng(7).normal(size=(*first.shape, HIDDEN)))
 
     def loss(params, memory, x):
@@ -74,18 +74,18 @@ def assert_close(actual, desired, tolerance):
 def test_gru_and_its_gradients_equal_autodiff_in_float64(length, reset_rate):
     case = gru_case(length, reset_rate)
     assert case[1].dtype == jnp.float64
-    outputs = layers.gru(*case)
+    outputs = gru.gru(*case)
     assert outputs.dtype == jnp.float64
     assert_close(outputs, looped(*case), 1e-10)
-    assert_close(gradients(layers.gru, *case), gradients(looped, *case), 1e-10)
+    assert_close(gradients(gru.gru, *case), gradients(looped, *case), 1e-10)
 
 
 def test_gru_and_its_gradients_equal_autodiff_in_float32():
     case = gru_case(10)
-    outputs = layers.gru(*case)
+    outputs = gru.gru(*case)
     assert outputs.dtype == jnp.float32
     assert_close(outputs, looped(*case), 1e-4)
-    assert_close(gradients(layers.gru, *case), gradients(looped, *case), 1e-3)
+    assert_close(gradients(gru.gru, *case), gradients(looped, *case), 1e-3)
 
 
 @pytest.mark.parametrize("rows", [(), (3,), (2, 3, 2)])
@@ -95,28 +95,28 @@ def test_gru_keeps_any_middle_axes(rows):
     rng = np.random.default_rng(3)
     memory, x = jnp.asarray(rng.normal(size=(*rows, HIDDEN))), jnp.asarray(rng.normal(size=(4, *rows, IN_DIM)))
     first = jnp.asarray(rng.random((4, *rows)) < 0.3)
-    outputs = layers.gru(params, memory, x, first)
+    outputs = gru.gru(params, memory, x, first)
     assert outputs.shape == (4, *rows, HIDDEN)
     assert_close(outputs, looped(params, memory, x, first), 1e-10)
-    assert_close(gradients(layers.gru, params, memory, x, first), gradients(looped, params, memory, x, first), 1e-10)
+    assert_close(gradients(gru.gru, params, memory, x, first), gradients(looped, params, memory, x, first), 1e-10)
 
 
 @pytest.mark.usefixtures("x64")
 def test_gru_step_follows_the_pytorch_equations():
     params, memory, x, _ = gru_case()
-    stepped = layers.gru_step(params, memory, x[0])
+    stepped = gru.gru_step(params, memory, x[0])
     for row in np.ndindex(ROWS):
         expected = torch_gru_cell(params, np.asarray(memory[row]), np.asarray(x[0][row]))
         np.testing.assert_allclose(stepped[row], expected, rtol=1e-12)
 
 
 @pytest.mark.usefixtures("x64")
-def test_first_cuts_the_gradient_to_earlier_inputs_and_memory():
+def test_first_stops_the_gradient_to_earlier_inputs_and_memory():
     params, memory, x, _ = gru_case(6)
     first = jnp.zeros((6, *ROWS), bool).at[3, 0, 0].set(True)
 
     def later(memory, x):
-        return jnp.sum(layers.gru(params, memory, x, first)[3:], axis=(0, 3))
+        return jnp.sum(gru.gru(params, memory, x, first)[3:], axis=(0, 3))
 
     by_memory, by_x = jax.jacrev(later, argnums=(0, 1))(memory, x)
     cut, kept = (0, 0), (1, 1)
@@ -132,7 +132,7 @@ def test_first_makes_the_stored_memory_irrelevant():
     params, memory, x, _ = gru_case(4)
     first = jnp.zeros((4, *ROWS), bool).at[0].set(True)
     np.testing.assert_array_equal(
-        layers.gru(params, memory, x, first), layers.gru(params, jnp.zeros_like(memory), x, jnp.zeros_like(first))
+        gru.gru(params, memory, x, first), gru.gru(params, jnp.zeros_like(memory), x, jnp.zeros_like(first))
     )
 
 
@@ -141,43 +141,29 @@ def test_separate_networks_under_vmap_equal_one_call_per_agent():
     params, memory, x, first = gru_case(5, stack=(NUM_AGENTS,))
 
     def team(params, memory, x, first):
-        return jax.vmap(layers.gru, in_axes=(0, 1, 2, 2), out_axes=2)(params, memory, x, first)
+        return jax.vmap(gru.gru, in_axes=(0, 1, 2, 2), out_axes=2)(params, memory, x, first)
 
     def one_by_one(params, memory, x, first):
         own = [jax.tree.map(lambda leaf, i=i: leaf[i], params) for i in range(NUM_AGENTS)]
-        calls = [layers.gru(own[i], memory[:, i], x[:, :, i], first[:, :, i]) for i in range(NUM_AGENTS)]
+        calls = [gru.gru(own[i], memory[:, i], x[:, :, i], first[:, :, i]) for i in range(NUM_AGENTS)]
         return jnp.stack(calls, axis=2)
 
     assert_close(team(params, memory, x, first), one_by_one(params, memory, x, first), 1e-12)
     assert_close(gradients(team, params, memory, x, first), gradients(one_by_one, params, memory, x, first), 1e-10)
 
 
-@pytest.mark.parametrize("shape", [(7, 7), (18, 64), (64, 18), (64, 192), (1, 5), (5, 1)])
-def test_orthogonal_is_orthonormal_on_its_shorter_side_times_gain(shape):
-    matrix = np.asarray(layers.orthogonal(jax.random.key(1), shape, 3.0), np.float64)
-    assert matrix.shape == shape
-    gram = matrix @ matrix.T if shape[0] <= shape[1] else matrix.T @ matrix
-    np.testing.assert_allclose(gram, 9.0 * np.eye(min(shape)), atol=2e-5)
-
-
-def test_orthogonal_is_the_q_of_a_qr_with_a_positive_diagonal():
-    key = jax.random.key(5)
-    q, r = np.linalg.qr(np.asarray(jax.random.normal(key, (6, 9)), np.float64).T)
-    np.testing.assert_allclose(layers.orthogonal(key, (9, 6)), q * np.sign(np.diag(r)), atol=1e-5)
-
-
 @pytest.mark.timeout(120)
 def test_stacked_initialisation_under_jit_and_vmap_returns_and_equals_one_key_at_a_time():
     keys = jax.random.split(jax.random.key(2), 6).reshape(2, 3)
-    stacked = jax.jit(jax.vmap(jax.vmap(lambda key: layers.gru_init(key, 18, 16))))(keys)
+    stacked = jax.jit(jax.vmap(jax.vmap(lambda key: gru.gru_init(key, 18, 16))))(keys)
     for seed, agent in np.ndindex(2, 3):
         own = jax.tree.map(lambda leaf, s=seed, a=agent: leaf[s, a], stacked)
-        assert_close(own, layers.gru_init(keys[seed, agent], 18, 16), 1e-5)
+        assert_close(own, gru.gru_init(keys[seed, agent], 18, 16), 1e-5)
     assert not np.allclose(stacked["memory"]["weight"][0, 0], stacked["memory"]["weight"][0, 1])
 
 
 def test_gru_init_has_orthogonal_maps_of_gain_one_and_zero_biases():
-    params = layers.gru_init(jax.random.key(0), 18, 64)
+    params = gru.gru_init(jax.random.key(0), 18, 64)
     for name, rows in [("input", 18), ("memory", 64)]:
         weight = np.asarray(params[name]["weight"], np.float64)
         assert weight.shape == (rows, 192)
@@ -185,66 +171,13 @@ def test_gru_init_has_orthogonal_maps_of_gain_one_and_zero_biases():
         np.testing.assert_array_equal(params[name]["bias"], np.zeros(192))
 
 
-@pytest.mark.usefixtures("x64")
-def test_compose_equals_one_layer_after_the_other_with_its_gradients():
-    rng = np.random.default_rng(0)
-    inner, outer = (
-        {"weight": jnp.asarray(rng.normal(size=shape)), "bias": jnp.asarray(rng.normal(size=shape[1]))}
-        for shape in [(3, 4), (4, 6)]
-    )
-    x, target = jnp.asarray(rng.normal(size=(5, 2, 3))), jnp.asarray(rng.normal(size=(5, 2, 6)))
-
-    def composed(inner, outer):
-        return jnp.sum(layers.dense(layers.compose(inner, outer), x) * target)
-
-    def in_turn(inner, outer):
-        return jnp.sum(layers.dense(outer, layers.dense(inner, x)) * target)
-
-    assert_close(composed(inner, outer), in_turn(inner, outer), 1e-12)
-    assert_close(jax.grad(composed, (0, 1))(inner, outer), jax.grad(in_turn, (0, 1))(inner, outer), 1e-12)
-
-
 def test_gru_init_draws_its_two_maps_apart():
-    params = layers.gru_init(jax.random.key(0), 8, 8)
+    params = gru.gru_init(jax.random.key(0), 8, 8)
     assert not np.allclose(params["input"]["weight"], params["memory"]["weight"])
 
 
-def test_mlp_init_is_the_papers_critic():
-    params = layers.mlp_init(jax.random.key(0), (54, 64, 64, 64, 1))
-    shapes = [params[f"layer_{i}"]["weight"].shape for i in range(4)]
-    assert len(params) == 4
-    assert shapes == [(54, 64), (64, 64), (64, 64), (64, 1)]
-    spectral = [np.linalg.norm(params[f"layer_{i}"]["weight"], 2) for i in range(4)]
-    np.testing.assert_allclose(spectral, [np.sqrt(2)] * 3 + [1.0], rtol=1e-5)
-    assert all(np.all(layer["bias"] == 0) for layer in params.values())
-    assert not np.allclose(params["layer_1"]["weight"], params["layer_2"]["weight"])
-
-
-def test_mlp_is_relu_layers_and_a_linear_output():
-    rng = np.random.default_rng(1)
-    sizes = (3, 4, 4, 2)
-    params = {
-        f"layer_{i}": {
-            "weight": jnp.asarray(rng.normal(size=sizes[i : i + 2])),
-            "bias": jnp.asarray(rng.normal(size=n)),
-        }
-        for i, n in enumerate(sizes[1:])
-    }
-    x = rng.normal(size=(5, 2, 3))
-    expected = x
-    for i in range(3):
-        layer = jax.tree.map(np.asarray, params[f"layer_{i}"])
-        expected = expected @ layer["weight"] + layer["bias"]
-        expected = np.maximum(expected, 0) if i < 2 else expected
-    assert (expected < 0).any()
-    np.testing.assert_allclose(layers.mlp(params, jnp.asarray(x)), expected, rtol=1e-4, atol=1e-5)
-
-
-# Attention in front of the GRU
-
-
 def attention_case(rows=4, width=3, hidden=6, lead=(5, 2)):
-    """Parameters with nonzero biases, and rows side by side."""
+    """Parameters with nonzero biases, and rows to attend to."""
     rng = np.random.default_rng(2)
 
     def layer(outputs):
@@ -264,7 +197,7 @@ def flat(rows):
 def test_attend_is_one_head_of_attention_with_keys_and_values_written_out():
     params, rows = attention_case()
     p = jax.tree.map(np.asarray, params)
-    found = layers.attend(params, flat(rows))
+    found = gru.attend(params, flat(rows))
     assert found.shape == (5, 2, 6)
     for at in np.ndindex(5, 2):
         team = rows[at]
@@ -275,22 +208,22 @@ def test_attend_is_one_head_of_attention_with_keys_and_values_written_out():
         for q in queries:
             weight = np.exp([q @ k / np.sqrt(3) for k in keys])
             attended.append(sum(w * v for w, v in zip(weight / weight.sum(), values, strict=True)))
-        imagined = attended[0] @ p["team"]["weight"] + p["team"]["bias"]
+        team_features = attended[0] @ p["team"]["weight"] + p["team"]["bias"]
         own = team[0] @ p["own"]["weight"] + p["own"]["bias"]
-        np.testing.assert_allclose(found[at], np.maximum(np.concatenate([imagined, own]), 0), rtol=1e-9)
+        np.testing.assert_allclose(found[at], np.maximum(np.concatenate([team_features, own]), 0), rtol=1e-9)
     assert ((found == 0).mean((0, 1)) < 1).all()
     assert (found == 0).any()
 
 
 @pytest.mark.usefixtures("x64")
-def test_attend_does_not_know_the_order_of_the_others_but_which_row_is_first():
+def test_attend_ignores_the_order_of_all_rows_but_the_first():
     params, rows = attention_case()
-    before = layers.attend(params, flat(rows))
-    assert_close(layers.attend(params, flat(rows[..., [0, 3, 1, 2], :])), before, 1e-12)
-    assert np.abs(layers.attend(params, flat(rows[..., [1, 0, 2, 3], :])) - before).max() > 0.1
-    loud = rows.copy()
-    loud[..., 1:, :] += 1
-    after = layers.attend(params, flat(loud))
+    before = gru.attend(params, flat(rows))
+    assert_close(gru.attend(params, flat(rows[..., [0, 3, 1, 2], :])), before, 1e-12)
+    assert np.abs(gru.attend(params, flat(rows[..., [1, 0, 2, 3], :])) - before).max() > 0.1
+    moved = rows.copy()
+    moved[..., 1:, :] += 1
+    after = gru.attend(params, flat(moved))
     np.testing.assert_array_equal(after[..., 3:], before[..., 3:])
     assert np.abs(after - before)[..., :3].max() > 0.1
 
@@ -298,16 +231,16 @@ def test_attend_does_not_know_the_order_of_the_others_but_which_row_is_first():
 @pytest.mark.usefixtures("x64")
 def test_attention_comes_before_the_gru_along_a_sequence_and_at_one_step():
     attention, rows = attention_case(lead=(6, *ROWS), hidden=4)
-    gru, memory, _, first = gru_case()
-    gru["input"]["weight"] = gru["input"]["weight"][:4]
-    params, x = {"attention": attention, "gru": gru}, flat(rows)
-    fed = layers.attend(attention, x)
-    assert_close(layers.encoded_gru(params, memory, x, first), layers.gru(gru, memory, fed, first), 1e-12)
-    assert_close(layers.encoded_step(params, memory, x[0]), layers.gru_step(gru, memory, fed[0]), 1e-12)
+    cell, memory, _, first = gru_case()
+    cell["input"]["weight"] = cell["input"]["weight"][:4]
+    params, x = {"attention": attention, "gru": cell}, flat(rows)
+    fed = gru.attend(attention, x)
+    assert_close(gru.encoded_gru(params, memory, x, first), gru.gru(cell, memory, fed, first), 1e-12)
+    assert_close(gru.encoded_step(params, memory, x[0]), gru.gru_step(cell, memory, fed[0]), 1e-12)
 
 
-def test_attended_init_has_orthogonal_maps_no_key_bias_and_half_its_width_for_either():
-    params = layers.attended_init(jax.random.key(0), 7, 10)
+def test_attended_init_has_orthogonal_maps_no_key_bias_and_gives_half_of_the_width_to_each():
+    params = gru.attended_init(jax.random.key(0), 7, 10)
     attention = params["attention"]
     assert {name: layer["weight"].shape for name, layer in attention.items()} == {
         "query": (7, 7),

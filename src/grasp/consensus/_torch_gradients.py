@@ -1,6 +1,6 @@
-"""Per-agent gradients in PyTorch: how they are given, and what is read off them without copying them as a whole.
+"""Per-agent gradients in PyTorch: the forms they are passed in, their Gram matrix and their combinations.
 
-Every pass reads the rows in blocks [N, columns] that fit a cache, so beside the gradients only its result is held.
+Gradients are read in blocks [N, columns] that fit a cache and are never copied as a whole.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,18 +11,18 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import Tensor  # pyright: ignore[reportMissingImports]
 
 BLOCK = 2**18
-"""Numbers in a block."""
+"""Elements per block."""
 
 
 class Column(NamedTuple):
-    """One parameter: a tensor of its shape, and its gradient for every agent."""
+    """One parameter: a tensor of its shape, and its gradient per agent."""
 
     like: Tensor
     rows: list[Tensor | None]
 
 
 def lists_of(parameters: Any, grouped: bool = True) -> tuple[list[list[Tensor]], bool]:
-    """The given lists, and whether there is one for each agent, as an optimiser's groups are unless told otherwise."""
+    """Lists of parameters, and whether there is one per agent. With `grouped`, an optimiser's groups are such lists."""
     groups = [group["params"] for group in getattr(parameters, "param_groups", [])]
     if groups:
         parameters = groups if grouped and len(groups) > 1 else [one for group in groups for one in group]
@@ -30,13 +30,13 @@ def lists_of(parameters: Any, grouped: bool = True) -> tuple[list[list[Tensor]],
     if given and all(isinstance(one, Tensor) for one in given):
         return [given], False
     if any(isinstance(one, Tensor) for one in given):
-        raise ValueError("parameters mix tensors with lists; give either tensors or one list an agent")
+        raise ValueError("parameters mix tensors with lists; give either tensors or one list per agent")
     return [list(own) for own in given], True
 
 
 def columns_of(gradients: Iterable[Any], lists: list[list[Tensor]]) -> list[Column]:
-    """N losses, N lists of gradients, or tensors stacked over agents, as one column a parameter."""
-    with torch.enable_grad():  # losses may be made, or taken out of a tensor, only here
+    """N losses, N lists of gradients, or tensors stacked over agents, as one column per parameter."""
+    with torch.enable_grad():  # an iterator may compute its losses only here
         given: list[Any] = list(gradients)
     if given and all(isinstance(one, Tensor) and one.ndim == 0 for one in given):
         given = _differentiate(given, lists)
@@ -45,18 +45,22 @@ def columns_of(gradients: Iterable[Any], lists: list[list[Tensor]]) -> list[Colu
     else:
         rows = _transpose([list(own) for own in given])
     if not rows or not rows[0]:
-        raise ValueError("there are no gradients; give losses, one list of gradients an agent, or stacked tensors")
+        raise ValueError("there are no gradients; give losses, one list of gradients per agent, or stacked tensors")
     if lists and len(rows) != len(lists[0]):
-        raise ValueError(f"there are {len(rows)} gradients an agent for {len(lists[0])} parameters; give one for each")
-    return [_column(place, own, lists[0][place] if lists else None) for place, own in enumerate(rows)]
+        raise ValueError(
+            f"there are {len(rows)} gradients per agent for {len(lists[0])} parameters; give one gradient per parameter"
+        )
+    return [_column(index, own, lists[0][index] if lists else None) for index, own in enumerate(rows)]
 
 
 def _differentiate(losses: list[Tensor], lists: list[list[Tensor]]) -> list[Any]:
     if not lists:
-        raise ValueError("losses need the parameters to differentiate them by; pass parameters too")
+        raise ValueError("losses are differentiated with respect to parameters; pass parameters too")
     each = lists * len(losses) if len(lists) == 1 else lists
     if len(each) != len(losses):
-        raise ValueError(f"there are {len(losses)} losses and {len(lists)} lists of parameters; give one list an agent")
+        raise ValueError(
+            f"there are {len(losses)} losses and {len(lists)} lists of parameters; give one list per agent"
+        )
     pairs = zip(losses, each, strict=True)
     return [torch.autograd.grad(loss, own, retain_graph=True, allow_unused=True) for loss, own in pairs]
 
@@ -64,26 +68,28 @@ def _differentiate(losses: list[Tensor], lists: list[list[Tensor]]) -> list[Any]
 def _transpose(agents: list[list[Tensor | None]]) -> list[list[Tensor | None]]:
     sizes = sorted({len(own) for own in agents})
     if len(sizes) > 1:
-        raise ValueError(f"agents have {sizes} gradients; give each the same number, None where there is none")
+        raise ValueError(f"agents have {sizes} gradients; give all agents the same number, None for a missing gradient")
     return [list(rows) for rows in zip(*agents, strict=True)]
 
 
-def _column(place: int, rows: list[Tensor | None], parameter: Tensor | None) -> Column:
+def _column(index: int, rows: list[Tensor | None], parameter: Tensor | None) -> Column:
     present = [row for row in [parameter, *rows] if row is not None]
     if not present:
-        raise ValueError(f"gradient {place} is None for every agent; pass parameters too, which say its shape")
+        raise ValueError(f"gradient {index} is None for every agent; pass parameters too, for its shape")
     shapes = sorted({tuple(row.shape) for row in present})
     if len(shapes) > 1:
-        raise ValueError(f"the gradients of parameter {place} have shapes {shapes}; agents must have one shape")
+        raise ValueError(f"the gradients of parameter {index} have shapes {shapes}; give all agents the same shape")
     if len({row.device for row in present}) > 1 or any(row.layout != torch.strided for row in present):
-        raise ValueError(f"the gradients of parameter {place} must be dense and on one device")
+        raise ValueError(
+            f"the gradients of parameter {index} are sparse or on several devices; give dense ones on one device"
+        )
     return Column(present[0].detach(), rows)
 
 
 def peak_of(columns: list[Column]) -> Tensor:
-    """The largest entry (1 where all are 0), in the precision to compute in, on the device to gather on."""
+    """The largest absolute entry (1 where all are 0), in the dtype to compute in, on the device to reduce on."""
     rows = [row for column in columns for row in column.rows if row is not None and row.numel()]
-    # Where the user lets float32 products be rounded, float64 ones are not.
+    # Where the user allows reduced-precision float32 products, compute in float64.
     double = any(row.dtype == torch.float64 for row in rows) or torch.get_float32_matmul_precision() != "highest"
     dtype, device = torch.float64 if double else torch.float32, columns[0].like.device
     peak = torch.zeros((), dtype=dtype, device=device)
@@ -99,10 +105,10 @@ def largest(tensor: Tensor) -> Tensor:
 
 
 def gram(columns: list[Column], peak: Tensor) -> tuple[Tensor, Tensor]:
-    """G of the gradients divided by the largest norm, and that norm in units of `peak`; no square overflows."""
+    """G of the gradients divided by the largest norm, and that norm in units of `peak`, so that no square overflows."""
     num = len(columns[0].rows)
     G = torch.zeros(num, num, dtype=peak.dtype, device=peak.device)
-    # In a region of automatic mixed precision products would be rounded to half.
+    # Under automatic mixed precision, products would be rounded to half precision.
     with torch.autocast(peak.device.type, enabled=False):
         for column in columns:
             for _, block in _blocks(column, peak):
@@ -113,7 +119,7 @@ def gram(columns: list[Column], peak: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def combine(columns: list[Column], peak: Tensor, w: np.ndarray) -> tuple[list[Tensor], np.ndarray, float]:
-    """u = Σ w_i g_i, and g_i·u and ‖u‖² in units of peak², in one reading of the gradients."""
+    """u = Σ w_i g_i, and g_i·u and ‖u‖² in units of peak², in one pass over the gradients."""
     weights = torch.as_tensor(w, dtype=peak.dtype, device=peak.device)
     inner, squared, u = torch.zeros_like(weights), torch.zeros_like(peak), []
     for like, rows in columns:
@@ -131,7 +137,7 @@ def combine(columns: list[Column], peak: Tensor, w: np.ndarray) -> tuple[list[Te
 
 
 def _blocks(column: Column, peak: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """One parameter's gradients [N, columns] divided by `peak`, in pieces that are good until the next is asked for."""
+    """One parameter's gradients [N, columns] divided by `peak`, block by block; the next block overwrites the last."""
     order, size, width = _order(column), column.like.numel(), max(1, BLOCK // len(column.rows))
     if all(row is None for row in column.rows):
         return
@@ -146,6 +152,6 @@ def _blocks(column: Column, peak: Tensor) -> Iterator[tuple[slice, Tensor]]:
 
 
 def _order(column: Column) -> list[int]:
-    """The axes from slow to fast, in which a dense tensor is flat without a copy."""
+    """The axes by falling stride: permuted to this order, a dense tensor flattens without a copy."""
     strides = next((row for row in column.rows if row is not None), column.like).stride()
     return sorted(range(len(strides)), key=lambda axis: -strides[axis])

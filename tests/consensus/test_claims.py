@@ -1,86 +1,49 @@
-"""What the paper claims of u, on problems small enough to be exact (docs/theory.md tells the story).
+"""The paper's claims about u, checked on problems small enough to be exact; docs/theory.md has the verdicts.
 
-G10 to G17, what u does in training, are in test_games.py.
-
-G20 and G21, gradients of the trainer's own loss, are in tests/algos/test_mappo.py.
+Claims about training with u are in test_games.py, claims about gradients of MAPPO's loss in tests/algos/test_mappo.py.
 """
-
-import functools
 
 import consensus_oracle as oracle
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_operators import answers, leaps
+from consensus_sets import all_sets, changes, gammas, min_norm_points, random_sets, results
 
-from grasp.consensus import OPERATORS, Status, gram, solve
+from grasp.consensus import OPERATORS, gram
 from grasp.consensus.nonnegative_qp import Program, _wolfe, rounding
 
-SOLVE = jax.jit(jax.vmap(solve))
-SIZES = (2, 3, 6, 11)
 
-
-@functools.cache
-def random_sets(num: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(g[40, num, 19], w, u) in float64, from one dimension to nineteen, with log-normal norms."""
-    rng = np.random.default_rng(num)
-    g = rng.normal(size=(40, num, 19)) * np.exp(rng.normal(size=(40, num, 1)))
-    g *= np.arange(19) < rng.integers(1, 20, size=(40, 1, 1))
-    return g, *minimum(g)
-
-
-def minimum(g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weights and u for a batch of sets, in float64; u = 0 where 0 is in the hull, as in `min_norm`."""
-    G = np.einsum("bnd,bmd->bnm", g, g)
-    # Always forty at a time, the rest filled up with copies: one compilation for each number of agents.
-    chunks = np.resize(G, (-(-len(G) // 40), 40, *G.shape[1:]))
-    with jax.enable_x64(True):
-        solutions = [SOLVE(jnp.asarray(chunk)) for chunk in chunks]
-    w = np.concatenate([solution.weights for solution in solutions])[: len(G)]
-    stationary = np.concatenate([solution.status for solution in solutions])[: len(G)] == Status.STATIONARY
-    return w, np.where(stationary[:, None], 0, np.einsum("bn,bnd->bd", w, g))
-
-
-def factors(g: np.ndarray, u: np.ndarray) -> np.ndarray:
-    squared = np.sum(u**2, axis=1)[:, None]
-    return (squared + np.einsum("bnd,bd->bn", g, u)) / (np.sum(g**2, axis=2) + squared)
-
-
-def all_sets() -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    return [random_sets(num) for num in SIZES]
-
-
-def test_G1_every_agent_projects_at_least_the_square_of_u():
+def test_every_agent_projects_at_least_the_square_of_u():
     for g, _, u in all_sets():
         slack = np.einsum("bnd,bd->bn", g, u) - np.sum(u**2, axis=1)[:, None]
         assert np.min(slack / np.sum(g**2, axis=2)) >= -1e-10
         assert np.sum(np.linalg.norm(u, axis=1) > 0.01) > 5
 
 
-def test_G2_u_is_the_shortest_and_the_factor_stays_in_the_unit_interval():
+def test_u_is_the_shortest_and_the_factor_stays_in_the_unit_interval():
     for g, _, u in all_sets():
         assert np.max(np.linalg.norm(u, axis=1) - np.linalg.norm(g, axis=2).min(1)) <= 1e-9
-        found = factors(g, u)
+        found = gammas(g, u)
         assert found.min() >= -1e-9
         assert found.max() <= 1 + 1e-9
 
 
 @pytest.mark.parametrize("name", ["mean", "pcgrad"])
-def test_G3_the_factor_leaves_the_unit_interval_for_other_operators(name):
+def test_the_factor_leaves_the_unit_interval_for_other_operators(name):
     rng = np.random.default_rng(3)
     g = rng.normal(size=(3000, 3, 2)) * np.exp(1.5 * rng.normal(size=(3000, 3, 1)))
     with jax.enable_x64(True):
         G = jnp.asarray(np.einsum("bnd,bmd->bnm", g, g))
         w = np.asarray(jax.jit(jax.vmap(OPERATORS[name], (0, None)))(G, jax.random.key(0)))
-    found = factors(g, np.einsum("bn,bnd->bd", w, g))
+    found = gammas(g, np.einsum("bn,bnd->bd", w, g))
     assert found.max() > 1.05
     assert found.min() < -0.05
     assert found.min() >= (1 - 2**0.5) / 2 - 1e-9
     assert found.max() <= (1 + 2**0.5) / 2 + 1e-9
 
 
-def test_G4_four_algorithms_agree():
+def test_four_algorithms_agree():
     g, _, u = random_sets(6)
     G = np.einsum("bnd,bmd->bnm", g, g)
     norms = np.linalg.norm(g, axis=2)
@@ -104,29 +67,29 @@ def test_G4_four_algorithms_agree():
         assert -1e-9 <= short[i] @ short[i] - shortest <= 2 * gap + 1e-9
 
 
-def test_G5_closed_forms_for_orthogonal_and_equicorrelated_gradients():
+def test_closed_forms_for_orthogonal_and_equicorrelated_gradients():
     norms = np.random.default_rng(5).uniform(0.5, 3, size=(5, 6))
-    w, u = minimum(norms[:, :, None] * np.eye(6))
+    w, u = min_norm_points(norms[:, :, None] * np.eye(6))
     np.testing.assert_allclose(np.sum(u**2, axis=1), 1 / np.sum(norms**-2, axis=1), rtol=1e-8)
     np.testing.assert_allclose(w, norms**-2 / np.sum(norms**-2, axis=1, keepdims=True), rtol=1e-8)
     rho = np.array([-0.15, 0.0, 0.3, 0.6, 0.95])
     matrices = 4 * (rho[:, None, None] + (1 - rho[:, None, None]) * np.eye(6))
-    _, u = minimum(np.linalg.cholesky(matrices))
+    _, u = min_norm_points(np.linalg.cholesky(matrices))
     np.testing.assert_allclose(np.sum(u**2, axis=1), 4 * (1 + 5 * rho) / 6, rtol=1e-8)
 
 
 @pytest.mark.parametrize("name", ["min_norm", "nash_normalised"])
-def test_G6_continuous_also_through_a_stationary_point(name):
+def test_continuous_also_through_a_stationary_point(name):
     """Steps of 1e-2, 1e-4, 1e-6 off the point: the change of u shrinks with them."""
     for group in ("smooth", "stationary"):
-        change = leaps(name, group).max(0)
+        change = changes(name, group).max(0)
         assert np.all(change <= np.array([0.3, 3e-3, 3e-5]))
 
 
 @pytest.mark.parametrize("name", ["upgrad", "dualproj"])
-def test_G6_projections_on_the_dual_cone_jump(name):
-    assert leaps(name, "jump")[:, -1].min() > 0.1
-    _, _, u = answers(name)["jump"]
+def test_projections_on_the_dual_cone_jump(name):
+    assert changes(name, "jump")[:, -1].min() > 0.1
+    _, _, u = results(name)["jump"]
     np.testing.assert_allclose(u[-1, :2], [0, 0], atol=1e-5)
     assert u[0, 1] < -0.2
 
@@ -136,10 +99,10 @@ def team_games(count: int = 30) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.
     rng = np.random.default_rng(7)
     payoffs, logits = rng.normal(size=(count, 3, 3, 3)), rng.normal(size=(count, 3, 3))
     g = np.stack([oracle.team_gradient(*pair) for pair in zip(payoffs, logits, strict=True)])
-    return payoffs, logits, g, minimum(g)[1]
+    return payoffs, logits, g, min_norm_points(g)[1]
 
 
-def test_G7_first_order_gain_is_S_plus_U():
+def test_first_order_gain_is_S_plus_U():
     for payoff, theta, g, u in zip(*team_games(), strict=True):
         gain = np.sum(g**2) + np.sum(g @ u)
         ahead, behind = (oracle.team_value(payoff, theta + e * (g + u)) for e in (1e-5, -1e-5))
@@ -147,13 +110,13 @@ def test_G7_first_order_gain_is_S_plus_U():
         assert gain >= np.sum(g**2) + 3 * u @ u - 1e-12
 
 
-def test_G8_no_step_up_to_one_over_L_lowers_J():
+def test_no_step_up_to_one_over_L_lowers_J():
     rng = np.random.default_rng(8)
     A = rng.normal(size=(400, 12, 12))
     A = (A + A.transpose(0, 2, 1)) / 2
     slope = rng.normal(size=(400, 12))  # J(θ) = slope·θ + θᵀAθ/2 around θ = 0
     g = slope.reshape(400, 3, 4)
-    v = (g + minimum(g)[1][:, None]).reshape(400, 12)
+    v = (g + min_norm_points(g)[1][:, None]).reshape(400, 12)
     for fraction in (0.2, 1.0):
         step = fraction * v / np.abs(np.linalg.eigvalsh(A)).max(1)[:, None]
         gain = np.sum(slope * step, axis=1) + np.einsum("bi,bij,bj->b", step, A, step) / 2
@@ -166,17 +129,17 @@ def efficiency(g: np.ndarray, u: np.ndarray) -> np.ndarray:
     return np.sum(g * moved, axis=(1, 2)) / np.sqrt(np.sum(g**2, axis=(1, 2)) * np.sum(moved**2, axis=(1, 2)))
 
 
-def test_G9_per_unit_length_the_plain_gradient_gains_most():
+def test_per_unit_length_the_plain_gradient_gains_most():
     for g, _, u in all_sets():
         assert efficiency(g, u).max() <= 1 + 1e-12
         assert efficiency(g, u).min() < 0.999
     for num in (2, 3, 6, 11):
-        _, u = minimum(np.eye(num)[None])
+        _, u = min_norm_points(np.eye(num)[None])
         np.testing.assert_allclose(efficiency(np.eye(num)[None], u), (num + 1) / (num * (num + 3)) ** 0.5, rtol=1e-9)
 
 
-def test_G18_sampling_noise_lands_on_the_diagonal_of_the_gram():
-    """n samples a side: the naive Gram's diagonal gains tr Σ / n; products of different samples only are unbiased."""
+def test_sampling_noise_lands_on_the_diagonal_of_the_gram():
+    """With n samples the naive Gram's diagonal gains tr Σ / n; products of different samples are unbiased."""
     rng = np.random.default_rng(18)
     trials, n, dim = 400, 8, 30
     signal = rng.normal(size=(2, dim)) * 0.3
@@ -194,7 +157,7 @@ def test_G18_sampling_noise_lands_on_the_diagonal_of_the_gram():
     assert abs(off.mean()) < 3 * off.std() / trials**0.5
 
 
-def test_G19_autodiff_over_heads_gives_the_closed_form():
+def test_autodiff_over_heads_gives_the_closed_form():
     """A linear head per agent on one-hot features; J and its gradient by summing over all joint actions."""
     payoffs, logits, g, _ = team_games(5)
     one_hot = jnp.asarray([0.0, 1.0])
@@ -211,14 +174,14 @@ def test_G19_autodiff_over_heads_gives_the_closed_form():
     assert not np.any(found[:, :, 0])
 
 
-def test_G22_the_off_policy_step_hurts_neither_its_agent_nor_the_consensus():
+def test_the_off_policy_step_conflicts_with_neither_its_agent_nor_the_consensus():
     for g, _, u in all_sets():
-        v = factors(g, u)[:, :, None] * (g + u[:, None])
+        v = gammas(g, u)[:, :, None] * (g + u[:, None])
         assert np.sum(g * v, axis=2).min() >= -1e-9
         assert np.einsum("bnd,bd->bn", v, u).min() >= -1e-9
 
 
-def test_G23_exact_evaluation_contracts_by_the_discount():
+def test_exact_evaluation_contracts_by_the_discount():
     rng = np.random.default_rng(23)
     gamma = 0.9
     for _ in range(50):
@@ -228,15 +191,15 @@ def test_G23_exact_evaluation_contracts_by_the_discount():
         assert np.abs(after[0] - after[1]).max() <= gamma * np.abs(a - b).max() + 1e-12
 
 
-def test_G24_a_fixed_point_of_the_on_policy_rule_is_a_stationary_point():
+def test_a_fixed_point_of_the_on_policy_rule_is_a_stationary_point():
     """‖g_i + u‖ ≥ ‖g_i‖, so v_i = 0 for all i needs g_i = 0. And u = 0 alone is no fixed point."""
     for g, _, u in all_sets():
         assert np.all(np.linalg.norm(g + u[:, None], axis=2) >= np.linalg.norm(g, axis=2) - 1e-12)
     same = np.repeat(np.random.default_rng(24).normal(size=(3, 1, 4)), 3, axis=1)
-    _, u = minimum(same)
+    _, u = min_norm_points(same)
     np.testing.assert_allclose(same + u[:, None], 2 * same, atol=1e-12)
     opposed = np.array([[[1.0, 0], [-1, 0]]])
-    _, u = minimum(opposed)
+    _, u = min_norm_points(opposed)
     assert np.abs(u).max() < 1e-12
     np.testing.assert_allclose(opposed + u[:, None], opposed, atol=1e-12)
-    assert np.abs(minimum(np.zeros((1, 2, 2)))[1]).max() == 0
+    assert np.abs(min_norm_points(np.zeros((1, 2, 2)))[1]).max() == 0
