@@ -19,7 +19,7 @@ from grasp import algos
 from grasp.bench.envs import at_random
 from grasp.config import configure
 from grasp.envs import host
-from grasp.envs.host import Pool, SimulatorFault, ask
+from grasp.envs.host import SimulatorFault, SimulatorPool, ask
 from grasp.envs.workers import serve
 from grasp.training import host_rollout, rollout
 from grasp.types import Bodies, Env, EnvSpec, GraspError, Observation, Step
@@ -35,7 +35,7 @@ def opened():
     pools = []
 
     def make(num_envs=4, workers=2, deadline=20.0, restarts=3, **options):
-        pools.append(Pool(toy(**options), num_envs, workers, deadline, restarts))
+        pools.append(SimulatorPool(toy(**options), num_envs, workers, deadline, restarts))
         return pools[-1]
 
     yield make
@@ -242,12 +242,12 @@ import sys, time
 import numpy as np
 sys.path.insert(0, sys.argv[1])
 from test_host import toy
-from grasp.envs.host import Pool
-pool = Pool(toy(fault="hang", at=1), 1, 1, 60.0, 0)
+from grasp.envs.host import SimulatorPool
+pool = SimulatorPool(toy(fault="hang", at=1), 1, 1, 60.0, 0)
 one = np.zeros(1, int)
-pool.tell("reset", one)
+pool.send("reset", one)
 pool.wait(one)
-pool.tell("step", one)
+pool.send("step", one)
 print(pool.workers[0].process.pid, flush=True)
 time.sleep(600)
 """
@@ -276,18 +276,18 @@ def is_running(pid):
 def test_a_killed_worker_is_noticed_without_waiting_for_the_deadline(opened):
     pool = opened(deadline=60.0)
     everyone = np.arange(4)
-    pool.tell("reset", everyone)
+    pool.send("reset", everyone)
     pool.wait(everyone)
     os.kill(pool.workers[0].process.pid, signal.SIGKILL)
     began = time.monotonic()
-    pool.tell("step", everyone)
+    pool.send("step", everyone)
     assert pool.wait(everyone).tolist() == [True, True, False, False]
     assert time.monotonic() - began < 30
     assert pool.restarts == 1
 
 
 def answer(pool, word, copies):
-    pool.tell(word, np.array(copies))
+    pool.send(word, np.array(copies))
     return pool.wait(np.array(copies)).tolist()
 
 

@@ -13,7 +13,7 @@ from paths import TOY
 import grasp
 from grasp import algos
 from grasp.config import LARGEST, configure
-from grasp.envs.host import Pool, ask
+from grasp.envs.host import SimulatorPool, ask
 from grasp.training import host_rollout, remote_rollout, runner
 from grasp.training.remote_rollout import Guest, Player, Share
 from grasp.training.rollout import Outcome
@@ -61,7 +61,7 @@ def assert_same(one, other, rounding=0.0):
 
 def test_two_machines_give_the_columns_that_one_would(host, opened):
     config, algorithm, state = made(host, greedy=True)
-    stage = host_rollout.Stage(opened(Pool(host, 4, 1, 20.0, 0)), algorithm)
+    stage = host_rollout.Stage(opened(SimulatorPool(host, 4, 1, 20.0, 0)), algorithm)
     stage.begin(host_rollout.episode_seeds(jax.random.fold_in(KEY, LARGEST), 4))
     players = [opened(Player(config, host, algorithm, number)) for number in (0, 1)]
     for fresh in (True, False):  # the second begins in mid-episode
@@ -76,7 +76,7 @@ def test_restarts_of_an_evaluation_do_not_count_against_the_iteration_after_it(h
     player = opened(Player(config, host, algorithm))
     pool = player.opened().pool
     pool.restarts = pool.unreported = 1  # in an evaluation
-    assert pool.reported() == 1
+    assert pool.take_unreported() == 1
     os.kill(pool.workers[0].process.pid, signal.SIGKILL)
     assert player.play(0, state, KEY, True).restarts == 1
     os.kill(pool.workers[0].process.pid, signal.SIGKILL)

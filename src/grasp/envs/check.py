@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from grasp.envs.host import Pool, observed
+from grasp.envs.host import SimulatorPool, observed
 from grasp.types import Env, EnvSpec, GraspError, Host, Observation
 
 SEEDS = (0, 0, 1)
@@ -169,11 +169,11 @@ def on_device(env: Env) -> Play:
 
 
 def on_host(host: Host) -> tuple[Play, Callable[[], None]]:
-    pool = Pool(host, 1, 1, DEADLINE, 0)
+    pool = SimulatorPool(host, 1, 1, DEADLINE, 0)
     copy = np.zeros(1, int)
 
     def told(word: str) -> Observation:
-        pool.tell(word, copy)
+        pool.send(word, copy)
         pool.wait(copy)
         return Observation(*(value[0].copy() for value in observed(pool, copy)))
 

@@ -134,7 +134,7 @@ class Worker:
         os.close(asked)
         os.close(told)
 
-    def tell(self, word: str, copies: Copies) -> None:
+    def send(self, word: str, copies: Copies) -> None:
         """Give a command about some of its copies. One that cannot be told has died, which listening will show."""
         if not self.owed:
             self.last = time.monotonic()
@@ -194,7 +194,7 @@ class Worker:
         self.process.wait()
 
 
-class Pool:
+class SimulatorPool:
     """B copies of an environment in worker processes. Write actions and seeds into `records`; read the rest there."""
 
     def __init__(
@@ -223,10 +223,10 @@ class Pool:
     def start(self, places: range) -> Worker:
         return Worker(self.host, places, self.memory.fileno(), self.log)
 
-    def tell(self, word: str, copies: Copies) -> None:
+    def send(self, word: str, copies: Copies) -> None:
         """`reset` or `step` these copies."""
         for place, mine in self.shared_out(copies):
-            self.workers[place].tell(word, mine)
+            self.workers[place].send(word, mine)
 
     def shared_out(self, copies: Copies) -> list[tuple[int, Copies]]:
         """Which worker has which of them."""
@@ -281,7 +281,7 @@ class Pool:
         self.workers[place] = self.start(worker.places)
         self.lost[worker.places] = True
 
-    def reported(self) -> int:
+    def take_unreported(self) -> int:
         """Restarts that no metrics have told of, for the one who now tells."""
         told, self.unreported = self.unreported, 0
         return told
@@ -294,7 +294,7 @@ class Pool:
         self.memory.close()
 
 
-def observed(pool: Pool, copies: Copies) -> Observation:
+def observed(pool: SimulatorPool, copies: Copies) -> Observation:
     """What these copies show now."""
     said: Any = pool.records[copies]
     return Observation(said["obs"], said["state"], said["avail"], said["alive"])
