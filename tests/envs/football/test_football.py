@@ -14,7 +14,7 @@ import pytest
 from grasp import algos
 from grasp.config import configure
 from grasp.envs import football
-from grasp.envs.host import SIMULATORS, SimulatorPool, interpreter
+from grasp.envs.host import WORKERS, SimulatorPool, interpreter
 from grasp.training import host_rollout
 from grasp.types import GraspError
 
@@ -79,7 +79,7 @@ def opened(engine):
 
 
 def adapter():
-    spec = importlib.util.spec_from_file_location("adapter", SIMULATORS / "football.py")
+    spec = importlib.util.spec_from_file_location("adapter", WORKERS / "football.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
