@@ -11,7 +11,7 @@ import numpy as np
 from grasp.analysis.statistics import wilson
 from grasp.bench.envs import at_random
 from grasp.envs import base
-from grasp.envs.host import Pool
+from grasp.envs.host import SimulatorPool
 from grasp.training import host_rollout
 from grasp.training.evaluation import Scores, evaluate
 from grasp.types import Env, Host
@@ -22,7 +22,7 @@ COPIES, WORKERS, DEADLINE, RESTARTS = 16, 2, 60.0, 10
 def measure(env: Env | Host, episodes: int, seed: int) -> Scores:
     key = jax.random.key(seed)
     if isinstance(env, Host):
-        pool = Pool(env, COPIES, WORKERS, DEADLINE, RESTARTS)
+        pool = SimulatorPool(env, COPIES, WORKERS, DEADLINE, RESTARTS)
         try:
             return host_rollout.evaluate(host_rollout.Stage(pool, at_random()), (), key, episodes)
         finally:

@@ -104,7 +104,7 @@ def play(env: Env, field: skirmish.Field, names: list[str], episodes: int, key: 
 
 def cells(name: str, names: list[str], episodes: int, words: str) -> Iterator[tuple[str, Cell]]:
     """Every script on one map."""
-    chosen = base.chosen(f"skirmish/{name}", words)
+    chosen = base.parse_options(f"skirmish/{name}", words)
     env, field = skirmish.make(name, **chosen), skirmish.field_of(name, **chosen)
     found = jax.jit(partial(play, env, field, names, episodes))(jax.random.key(0))
     for script, returned, length, won in zip(names, *found, strict=True):

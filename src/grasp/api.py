@@ -16,7 +16,7 @@ from grasp import algos, runs
 from grasp.analysis import comparison, html_report, run_data, tables
 from grasp.config import LARGEST, Config, configure, validate
 from grasp.envs import base as envs
-from grasp.envs.host import Pool
+from grasp.envs.host import SimulatorPool
 from grasp.launch import assistant, machines
 from grasp.launch.base import Crew, Plan, Task, check_failures, tasks_of
 from grasp.launch.local import resolved
@@ -212,7 +212,7 @@ def play(
     if isinstance(env, Env):
         played = film.record(env, algorithm, state, afterwards(seed), episodes, overlay)
     else:
-        with closing(Pool(env, 1, 1, run.config.deadline, run.config.restarts)) as pool:
+        with closing(SimulatorPool(env, 1, 1, run.config.deadline, run.config.restarts)) as pool:
             stage = host_rollout.Stage(pool, algorithm, judging=overlay)
             played = host_rollout.record(stage, state, afterwards(seed), episodes)
     film.save(film.frames(env.spec, played), out)

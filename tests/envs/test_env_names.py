@@ -1,4 +1,4 @@
-"""Names to environments: what is registered, what is misspelt, what is missing, and the user's own."""
+"""Environments by name: registered, misspelt, not installed, and the user's own."""
 
 import importlib
 import re
@@ -23,7 +23,7 @@ assert "smax/5m_vs_6m" in names()
 assert "jaxmarl" not in sys.modules, "listing names imports the simulator"
 sys.stderr = mine = io.StringIO()
 make("mpe/simple")
-assert sys.stderr is mine, "importing jaxmarl took stderr away"
+assert sys.stderr is mine, "importing jaxmarl replaced stderr"
 print("only this")
 """
 
@@ -43,7 +43,7 @@ def own(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("own")
-def test_an_environment_that_only_told_what_it_is_is_closed(monkeypatch):
+def test_an_environment_made_only_for_its_type_is_closed(monkeypatch):
     meet, closed = importlib.import_module("meet_pz"), []
     monkeypatch.setattr(meet.Meet, "close", lambda env: closed.append(env))
     make("meet_pz:make")
@@ -73,13 +73,13 @@ def test_listing_imports_no_simulator_and_making_prints_nothing():
         ),
     ],
 )
-def test_unknown_name_says_the_nearest(name, sentence):
+def test_an_unknown_name_is_answered_with_the_nearest(name, sentence):
     with pytest.raises(GraspError) as error:
         make(name)
     assert str(error.value) == sentence
 
 
-def test_missing_package_says_what_to_install(monkeypatch):
+def test_a_missing_package_is_answered_with_the_command_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "jaxmarl", None)
     monkeypatch.setitem(sys.modules, "jaxmarl.environments.mpe", None)
     with pytest.raises(GraspError) as error:
@@ -90,7 +90,7 @@ def test_missing_package_says_what_to_install(monkeypatch):
 
 
 @pytest.mark.usefixtures("own")
-def test_own_environment_by_factory_or_value():
+def test_own_environment_by_factory_or_as_a_value():
     assert isinstance(make("own_tasks:make"), Env)
     assert isinstance(make("own_tasks:ready"), Env)
 
@@ -117,7 +117,7 @@ def test_the_documented_pettingzoo_example_keeps_the_contract():
         ("own_tasks:mak", "the module own_tasks has no 'mak'; did you mean 'own_tasks:make'?"),
         ("own_tasks:wrong", "is a int; it must be a PettingZoo parallel environment"),
         ("own_tusks:make", "there is no module 'own_tusks'"),
-        ("own_tasks:make?horizon=3", "is a grasp.types.Env, whose spec says all; leave out horizon"),
+        ("own_tasks:make?horizon=3", "is a grasp.types.Env, which has its own spec; remove the option horizon"),
         ("meet_pz:make?sise=7", "cannot be made with {'sise': 7}"),
         (":make", "environment ':make' is not of the form 'package.module:factory'"),
         ("own_tasks:", "environment 'own_tasks:' is not of the form 'package.module:factory'"),
@@ -160,14 +160,14 @@ def test_options_are_part_of_the_name_and_change_the_task():
         ("probe/value?speed=2", "environment 'probe/value' has no option 'speed'; it has none"),
     ],
 )
-def test_a_wrong_option_is_answered_with_the_right_one(name, sentence):
+def test_a_wrong_option_is_answered_with_the_valid_ones(name, sentence):
     with pytest.raises(GraspError) as mistake:
         make(name)
     assert str(mistake.value) == sentence
 
 
-def test_simulators_are_known_without_being_started(monkeypatch):
-    """A configuration of one can be read, and its results compared, where it is not installed."""
+def test_simulators_are_recognised_without_being_started(monkeypatch):
+    """Configurations and results can be read where the simulator is not installed."""
     monkeypatch.setenv("GRASP_FOOTBALL_PYTHON", "/nowhere/python")
     assert base.simulated("grf/academy_3_vs_1_with_keeper?pinned=true")
     assert base.simulated("pettingzoo/nobody.has_this")

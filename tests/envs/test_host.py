@@ -1,4 +1,4 @@
-"""Simulators in worker processes: the same trajectory as on a device, and nothing lost when a worker fails."""
+"""Simulators in worker processes: the same trajectory as on a device, and no broken episode in a batch."""
 
 import errno
 import os
@@ -19,23 +19,23 @@ from grasp import algos
 from grasp.bench.envs import at_random
 from grasp.config import configure
 from grasp.envs import host
-from grasp.envs.host import Pool, SimulatorFault, ask
+from grasp.envs.host import SimulatorFault, SimulatorPool, from_adapter
 from grasp.envs.workers import serve
 from grasp.training import host_rollout, rollout
 from grasp.types import Bodies, Env, EnvSpec, GraspError, Observation, Step
 
 
 def toy(**options):
-    return ask("host/toy", sys.executable, TOY, "toy", options)
+    return from_adapter("host/toy", sys.executable, TOY, "toy", options)
 
 
 @pytest.fixture
 def opened():
-    """Pools that are closed when the test ends."""
+    """A function that opens pools; they are closed when the test ends."""
     pools = []
 
     def make(num_envs=4, workers=2, deadline=20.0, restarts=3, **options):
-        pools.append(Pool(toy(**options), num_envs, workers, deadline, restarts))
+        pools.append(SimulatorPool(toy(**options), num_envs, workers, deadline, restarts))
         return pools[-1]
 
     yield make
@@ -68,7 +68,7 @@ def twin() -> Env:
 
 
 def learner(algo="mappo", **options):
-    """An algorithm for the toy that acts greedily, so that keys do not matter, and a state of it."""
+    """A greedy algorithm for the toy, whose actions do not depend on keys, and its initial state."""
     settings = {"num_envs": 4, "rollout": 12, "chunk": 6, "steps": 1000} | options
     made = algos.make(configure(algo, "matrix/climbing", settings), twin().spec)
     made = made._replace(act=lambda state, memory, seen, key, greedy, act=made.act: act(state, memory, seen, key, True))
@@ -87,7 +87,7 @@ def test_both_collectors_give_the_same_trajectory(opened, groups):
     stage = host_rollout.Stage(opened(), algorithm, groups)
     stage.begin(lambda copy: 0)
     arena = rollout.open_arena(env, algorithm, 4, key)
-    for _ in range(2):  # the second begins in mid-episode
+    for _ in range(2):  # the second starts in the middle of an episode
         arena, expected, _ = rollout.collect(env, algorithm, state, arena, key, 12)
         found, outcome, restarts = host_rollout.collect(stage, state, key, 12)
         assert int(expected.truncated.sum()) + int(expected.terminated.sum()) > 4
@@ -98,19 +98,19 @@ def test_both_collectors_give_the_same_trajectory(opened, groups):
         assert restarts == 0
 
 
-def test_every_step_of_every_group_draws_anew(opened):
-    """Agent 0 of the toy may always do anything."""
+def test_every_step_of_every_group_has_its_own_key(opened):
+    """All actions of agent 0 of the toy are legal at every step."""
     stage = host_rollout.Stage(opened(), at_random())
     stage.begin(lambda copy: 0)
     action = host_rollout.collect(stage, (), jax.random.key(0), 12)[0].action[..., 0]
-    assert (np.ptp(action, axis=0) > 0).all(), "one key for all steps"
-    assert (action[:, stage.groups[0]] != action[:, stage.groups[1]]).any(), "one key for all groups"
+    assert (np.ptp(action, axis=0) > 0).all(), "all steps have the same key"
+    assert (action[:, stage.groups[0]] != action[:, stage.groups[1]]).any(), "all groups have the same key"
     tick = 1 + np.flatnonzero((action[1:, stage.groups[0]] != action[:-1, stage.groups[1]]).any(1))
-    assert len(tick) > 3, "a group's next step has the key of the other's last"
+    assert len(tick) > 3, "a group's next step has the key of the other group's last step"
 
 
 @pytest.mark.parametrize("fault", ["crash", "hang", "raise", "nan", "shape", "mask", "reward", "both"])
-def test_a_failed_worker_is_replaced_and_its_episodes_are_never_in_the_batch(opened, tmp_path, fault):
+def test_a_failed_worker_is_replaced_and_its_running_episodes_are_not_in_the_batch(opened, tmp_path, fault):
     algorithm, state = learner()
     deadline = 5.0 if fault == "hang" else 20.0
     pool = opened(fault=fault, at=8, once=str(tmp_path / "once"), deadline=deadline)
@@ -121,20 +121,23 @@ def test_a_failed_worker_is_replaced_and_its_episodes_are_never_in_the_batch(ope
     assert restarts == 1
     expected = host_rollout.Stage(opened(), algorithm)
     expected.begin(lambda copy: 0)
-    # every episode of the toy is the same under a greedy policy, so a batch without broken episodes is known
-    assert_same(forgotten(found), forgotten(host_rollout.collect(expected, state, jax.random.key(0), 12)[0]))
+    # under a greedy policy all episodes of the toy are equal, so the batch without broken episodes is known
+    assert_same(
+        without_unread_memory(found),
+        without_unread_memory(host_rollout.collect(expected, state, jax.random.key(0), 12)[0]),
+    )
 
 
-def forgotten(trajectory):
-    """The trajectory without what was remembered before an episode began: nobody reads it."""
-    gone = np.concatenate([trajectory.first, np.zeros((1, 4), bool)])
+def without_unread_memory(trajectory):
+    """The trajectory with the memory before each episode's first step set to zero: no algorithm reads it."""
+    unread = np.concatenate([trajectory.first, np.zeros((1, 4), bool)])
     memory = jax.tree.map(np.copy, trajectory.memory)
     for leaf in jax.tree.leaves(memory):
-        leaf[gone] = 0
+        leaf[unread] = 0
     return trajectory._replace(memory=memory)
 
 
-def test_a_copy_whose_column_is_full_still_loses_its_running_episode(opened):
+def test_a_lost_episode_is_removed_from_a_full_column(opened):
     algorithm, _ = learner()
     pool = opened(workers=1)
     stage = host_rollout.Stage(pool, algorithm, 2)
@@ -147,7 +150,7 @@ def test_a_copy_whose_column_is_full_still_loses_its_running_episode(opened):
     assert not columns.full()
     columns.time[:] = 12
     assert columns.full()
-    pool.lost[2] = True  # noticed while another group was waited for
+    pool.lost[2] = True  # noticed while the pool waited for another group
     assert not columns.full()
 
 
@@ -157,16 +160,16 @@ def test_every_worker_has_copies_in_each_group(opened):
     assert all(set(stage.pool.owner[group]) == {0, 1} for group in stage.groups)
 
 
-def test_too_many_failures_end_in_one_sentence(opened):
+def test_too_many_failures_raise_one_sentence(opened):
     algorithm, state = learner()
     pool = opened(fault="crash", at=3, restarts=2)
     stage = host_rollout.Stage(pool, algorithm)
     stage.begin(lambda copy: 0)
-    with pytest.raises(SimulatorFault, match="ended with exit code 3, and 2 had been replaced"):
+    with pytest.raises(SimulatorFault, match="exited with code 3, after 2 other workers had been replaced"):
         host_rollout.collect(stage, state, jax.random.key(0), 12)
 
 
-def test_evaluation_plays_every_episode_once_whatever_fails(opened, tmp_path):
+def test_evaluation_plays_every_episode_once_when_workers_fail(opened, tmp_path):
     algorithm, state = learner()
     scores = [
         host_rollout.evaluate(
@@ -176,11 +179,11 @@ def test_evaluation_plays_every_episode_once_whatever_fails(opened, tmp_path):
     ]
     assert (tmp_path / "once").exists()
     assert_same(*scores)
-    assert len(set(scores[0].returned.tolist())) > 1  # seeds tell episodes apart
+    assert len(set(scores[0].returned.tolist())) > 1  # episodes differ by their seeds
     assert ((scores[0].length >= 1) & (scores[0].length <= 5)).all()
 
 
-def test_evaluation_equals_the_devices(opened):
+def test_evaluation_equals_that_of_a_device_environment(opened):
     from grasp.training.evaluation import evaluate
 
     algorithm, state = learner()
@@ -192,7 +195,7 @@ def dot(state):
     return Bodies(state[None, :2], np.ones(1, np.float32), np.zeros(1, int), np.ones(1, bool))
 
 
-def test_a_film_shows_every_moment_of_its_episodes_and_none_of_a_lost_one(opened, tmp_path):
+def test_a_film_shows_every_step_of_its_episodes_and_no_lost_episode(opened, tmp_path):
     algorithm, state = learner()
     crash = {"fault": "crash", "at": 7, "once": str(tmp_path / "once")}
     films = []
@@ -210,17 +213,19 @@ def test_a_film_shows_every_moment_of_its_episodes_and_none_of_a_lost_one(opened
         assert float(episode.reward.sum()) == returned
         assert len(episode.reward) == length == len(episode.scenes) - 1
         assert episode.won == won != episode.truncated
-        assert [float(scene.position[0, 0]) for scene in episode.scenes] == list(range(length + 1)), "time as it was"
+        assert [float(scene.position[0, 0]) for scene in episode.scenes] == list(range(length + 1)), (
+            "a scene per time step"
+        )
     assert len({len(episode.scenes) for episode in films[0]}) > 1
 
 
-def test_a_simulator_that_does_not_say_how_to_draw_it_is_not_filmed(opened):
+def test_a_simulator_without_a_scene_cannot_be_filmed(opened):
     algorithm, state = learner()
     with pytest.raises(GraspError, match="host/toy cannot be drawn"):
         host_rollout.record(host_rollout.Stage(opened(num_envs=1, workers=1), algorithm), state, jax.random.key(5), 1)
 
 
-def test_seeds_of_a_copy_depend_on_nothing_but_the_key_and_its_number():
+def test_seeds_of_a_copy_depend_only_on_the_key_and_its_index():
     one, other = host_rollout.episode_seeds(jax.random.key(1), 3), host_rollout.episode_seeds(jax.random.key(1), 3)
     first = [one(copy) for copy in (0, 0, 1, 2)]
     assert [other(copy) for copy in (2, 1, 0, 0)] == [first[3], first[2], first[0], first[1]]
@@ -228,7 +233,7 @@ def test_seeds_of_a_copy_depend_on_nothing_but_the_key_and_its_number():
     assert host_rollout.episode_seeds(jax.random.key(2), 3)(0) != first[0]
 
 
-def test_no_worker_outlives_the_pool_or_its_owner(opened):
+def test_no_worker_outlives_its_pool(opened):
     pool = opened()
     pids = [worker.process.pid for worker in pool.workers]
     pool.close()
@@ -240,29 +245,28 @@ def test_no_worker_outlives_the_pool_or_its_owner(opened):
 ORPHANS = """
 import sys, time
 import numpy as np
-sys.path.insert(0, sys.argv[1])
-from test_host import toy
-from grasp.envs.host import Pool
-pool = Pool(toy(fault="hang", at=1), 1, 1, 60.0, 0)
+from grasp.envs.host import SimulatorPool, from_adapter
+host = from_adapter("host/toy", sys.executable, sys.argv[1], "toy", {"fault": "hang", "at": 1})
+pool = SimulatorPool(host, 1, 1, 60.0, 0)
 one = np.zeros(1, int)
-pool.tell("reset", one)
+pool.send("reset", one)
 pool.wait(one)
-pool.tell("step", one)
+pool.send("step", one)
 print(pool.workers[0].process.pid, flush=True)
 time.sleep(600)
 """
 
 
 @pytest.mark.slow
-def test_a_hanging_simulator_does_not_outlive_a_learner_that_was_killed():
-    words = [sys.executable, "-c", ORPHANS, str(Path(__file__).parent)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as learner:
+def test_a_hanging_simulator_does_not_outlive_a_killed_learner():
+    command = [sys.executable, "-c", ORPHANS, str(TOY)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as learner:
         pid = int(learner.stdout.readline())
         assert is_running(pid)
         learner.kill()
     end = time.monotonic() + serve.GRACE + 20
     while is_running(pid):
-        assert time.monotonic() < end, "the simulator is still there"
+        assert time.monotonic() < end, "the simulator is still running"
         time.sleep(0.1)
 
 
@@ -276,55 +280,55 @@ def is_running(pid):
 def test_a_killed_worker_is_noticed_without_waiting_for_the_deadline(opened):
     pool = opened(deadline=60.0)
     everyone = np.arange(4)
-    pool.tell("reset", everyone)
+    pool.send("reset", everyone)
     pool.wait(everyone)
     os.kill(pool.workers[0].process.pid, signal.SIGKILL)
     began = time.monotonic()
-    pool.tell("step", everyone)
+    pool.send("step", everyone)
     assert pool.wait(everyone).tolist() == [True, True, False, False]
     assert time.monotonic() - began < 30
     assert pool.restarts == 1
 
 
-def answer(pool, word, copies):
-    pool.tell(word, np.array(copies))
+def run(pool, command, copies):
+    pool.send(command, np.array(copies))
     return pool.wait(np.array(copies)).tolist()
 
 
-def test_every_copy_may_take_its_time_when_it_is_first_reset(opened, monkeypatch):
+def test_the_first_reset_of_each_copy_has_the_long_time_limit(opened, monkeypatch):
     monkeypatch.setattr(host, "START_SECONDS", 5.0)
     pool = opened(workers=1, deadline=0.5, slow=1.0)
     monkeypatch.setattr(host, "START_SECONDS", 1.8)
-    assert answer(pool, "reset", [0]) == [False]
-    assert answer(pool, "reset", [0, 1]) == [False, False]
-    assert answer(pool, "reset", [0, 2, 3]) == [False, False, False]  # 1.0 s each, one after the other
+    assert run(pool, "reset", [0]) == [False]
+    assert run(pool, "reset", [0, 1]) == [False, False]
+    assert run(pool, "reset", [0, 2, 3]) == [False, False, False]  # two first resets, 1.0 s each
     assert pool.restarts == 0
-    pool.workers[0].owed.append(("reset", np.array([0, 2])))
-    assert pool.workers[0].allowed(0.5) == 0.5
-    pool.workers[0].owed.clear()
+    pool.workers[0].pending.append(("reset", np.array([0, 2])))
+    assert pool.workers[0].time_limit(0.5) == 0.5
+    pool.workers[0].pending.clear()
 
 
-def test_a_new_worker_starts_its_simulators_anew(opened, monkeypatch):
+def test_first_resets_in_a_new_worker_have_the_long_time_limit_again(opened, monkeypatch):
     monkeypatch.setattr(host, "START_SECONDS", 5.0)
     pool = opened(num_envs=1, workers=1, deadline=0.5, slow=1.0)
-    assert answer(pool, "reset", [0]) == [False]
+    assert run(pool, "reset", [0]) == [False]
     os.kill(pool.workers[0].process.pid, signal.SIGKILL)
-    assert answer(pool, "step", [0]) == [True]
-    assert answer(pool, "reset", [0]) == [False]
+    assert run(pool, "step", [0]) == [True]
+    assert run(pool, "reset", [0]) == [False]
 
 
-@pytest.mark.parametrize(("fault", "words"), [("exit", "said: SystemExit: 4"), ("mute", "closed its answers")])
-def test_a_worker_that_lives_on_without_answering_is_not_waited_for(opened, fault, words):
+@pytest.mark.parametrize(("fault", "sentence"), [("exit", "failed: SystemExit: 4"), ("mute", "closed its pipe")])
+def test_a_worker_that_stays_alive_without_replying_is_replaced(opened, fault, sentence):
     pool = opened(num_envs=1, workers=1, restarts=0, fault=fault, at=1)
-    answer(pool, "reset", [0])
+    run(pool, "reset", [0])
     pid = pool.workers[0].process.pid
-    with pytest.raises(SimulatorFault, match=words):
-        answer(pool, "step", [0])
+    with pytest.raises(SimulatorFault, match=sentence):
+        run(pool, "step", [0])
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
 
-def test_a_full_shared_memory_is_noticed_before_it_is_touched(monkeypatch, tmp_path):
+def test_a_full_shared_memory_is_detected_when_it_is_reserved(monkeypatch, tmp_path):
     asked, take = [], os.posix_fallocate
 
     def full(file, start, size):
@@ -340,7 +344,7 @@ def test_a_full_shared_memory_is_noticed_before_it_is_touched(monkeypatch, tmp_p
         assert os.fstat(file.fileno()).st_blocks > 0
     assert asked == [str(tmp_path), tempfile.gettempdir()]
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(GraspError, match="has room for the 5000 bytes"):
+    with pytest.raises(GraspError, match="has the 5000 bytes"):
         host.shared_file(5000)
 
 
@@ -351,11 +355,11 @@ def test_a_full_shared_memory_is_noticed_before_it_is_touched(monkeypatch, tmp_p
         ("toy", {"colour": 1}, "colour"),
     ],
 )
-def test_a_simulator_that_cannot_be_made_says_why(task, options, sentence):
+def test_the_error_of_a_simulator_that_cannot_be_made_is_shown(task, options, sentence):
     with pytest.raises(GraspError, match=sentence.replace("?", r"\?")):
-        ask("host/x", sys.executable, TOY, task, options)
+        from_adapter("host/x", sys.executable, TOY, task, options)
 
 
-def test_an_interpreter_that_is_not_there():
+def test_a_missing_interpreter_is_named():
     with pytest.raises(GraspError, match="there is no interpreter /no/python"):
-        ask("host/x", "/no/python", TOY, "toy", {})
+        from_adapter("host/x", "/no/python", TOY, "toy", {})

@@ -1,5 +1,4 @@
-"""Real battles are drawn from the benchmark's state. Skirmish has the same state and draws from its own units: the two
-must agree."""
+"""Scenes of SMAC are drawn from its global state. Skirmish has the same state and draws from its units: both agree."""
 
 from dataclasses import replace
 
@@ -7,39 +6,39 @@ import jax
 import numpy as np
 import pytest
 
-from grasp.envs import make, smac, smacv2
+from grasp.envs import make, smac
 from grasp.envs.smac import Rows, scenes
 
 MAPS = {
     "3m": smac.MAPS["3m"],
     "2s3z": smac.MAPS["2s3z"],
     "MMM2": smac.MAPS["MMM2"],
-    "terran_5_vs_5": smacv2.RACES["10gen_terran"],
-    "protoss_5_vs_5": smacv2.RACES["10gen_protoss"],
+    "terran_5_vs_5": smac.RACES["10gen_terran"],
+    "protoss_5_vs_5": smac.RACES["10gen_protoss"],
 }
 
 
 def fought(env, steps, key):
-    """(scene, state) of every moment of a battle of random legal actions."""
+    """(scene, state) of every time step of a battle with random legal actions."""
     step, scene = jax.jit(env.step), jax.jit(env.scene)
     state, seen = jax.jit(env.reset)(key)
-    moments = [(scene(state), seen.state)]
+    drawn = [(scene(state), seen.state)]
     for k in range(steps):
         act_key, step_key = jax.random.split(jax.random.fold_in(key, k))
         action = jax.random.categorical(act_key, np.where(seen.avail, 0.0, -1e9))
         state, after = step(state, action, step_key)
         seen = after.observation
-        moments.append((scene(state), seen.state))
-    return jax.device_get(moments)
+        drawn.append((scene(state), seen.state))
+    return jax.device_get(drawn)
 
 
 @pytest.mark.parametrize("task", MAPS)
-def test_a_state_is_drawn_as_the_battle_itself(task):
+def test_a_state_is_drawn_as_the_battle_it_describes(task):
     env = make(f"skirmish/{task}")
     drawn = scenes(env.spec, MAPS[task])
-    moments = fought(env, 40, jax.random.key(3))
+    expected_scenes = fought(env, 40, jax.random.key(3))
     healed = attacked = 0
-    for expected, state in moments:
+    for expected, state in expected_scenes:
         found, allies = drawn(np.asarray(state)), env.spec.num_agents
         np.testing.assert_array_equal(found.shown, expected.shown)
         np.testing.assert_array_equal(found.group, expected.group)
@@ -50,7 +49,7 @@ def test_a_state_is_drawn_as_the_battle_itself(task):
         assert (found.shield is None) == (expected.shield is None)
         if expected.shield is not None:
             np.testing.assert_allclose(found.shield[living], expected.shield[living], atol=1e-5)
-        # whoever fights after its step was told to in it
+        # an ally that fights after a step was ordered to in that step
         aims = living[:allies] & (expected.target[:allies] >= 0)
         np.testing.assert_array_equal(found.target[:allies][aims], expected.target[:allies][aims])
         assert (found.target[allies:] == -1).all()
@@ -60,7 +59,7 @@ def test_a_state_is_drawn_as_the_battle_itself(task):
     assert healed == 0 or MAPS[task].heals
 
 
-def test_a_healer_s_target_is_a_friend():
+def test_the_target_of_a_healer_is_an_ally():
     env = make("skirmish/MMM2")
     has, spec = MAPS["MMM2"], env.spec
     state = np.zeros(spec.state_dim, np.float32)
@@ -80,7 +79,7 @@ def test_a_state_of_another_length_is_not_drawn():
     assert scenes(replace(env.spec, state_dim=env.spec.state_dim + 1), Rows()) is None
 
 
-def test_the_stand_in_s_battles_are_drawn(monkeypatch):
+def test_battles_of_the_stand_in_are_drawn(monkeypatch):
     from paths import STANDINS
 
     monkeypatch.setenv("SC2PATH", str(STANDINS / "StarCraftII"))

@@ -10,7 +10,7 @@ import pytest
 from paths import STANDINS
 
 from grasp.envs import host, make
-from grasp.envs.host import Pool
+from grasp.envs.host import SimulatorPool
 from grasp.types import GraspError
 
 EVERYONE = np.arange(2)
@@ -25,7 +25,7 @@ def battle(monkeypatch):
 
     def opened(name="smac/3m", misbehaviour="", deadline=20.0):
         monkeypatch.setenv("STANDIN", misbehaviour)
-        pools.append(Pool(make(name), 2, 1, deadline, 3))
+        pools.append(SimulatorPool(make(name), 2, 1, deadline, 3))
         return pools[-1]
 
     yield opened
@@ -33,7 +33,7 @@ def battle(monkeypatch):
         pool.close()
 
 
-def play(pool: Pool, steps: int) -> list[list[bool]]:
+def play(pool: SimulatorPool, steps: int) -> list[list[bool]]:
     """Who lost its episode at each step; stop is action 1, and 0 for the dead."""
     lost = [pool_answer(pool, "reset")]
     for _ in range(steps):
@@ -44,8 +44,8 @@ def play(pool: Pool, steps: int) -> list[list[bool]]:
     return lost
 
 
-def pool_answer(pool: Pool, word: str) -> list[bool]:
-    pool.tell(word, EVERYONE)
+def pool_answer(pool: SimulatorPool, word: str) -> list[bool]:
+    pool.send(word, EVERYONE)
     return pool.wait(EVERYONE).tolist()
 
 

@@ -180,7 +180,7 @@ def test_simulators_that_always_fail_end_in_a_checkpoint_and_a_sentence(here):
     (here / "broken").touch()
     out = process.communicate(timeout=WAIT)[0]
     assert process.returncode == 2, out
-    assert "ended with exit code 7" in out.replace("\n", " ")
+    assert "exited with code 7" in out.replace("\n", " ")
     assert "grasp resume" in out
     stopped = checkpoint.stored(here / "run" / "seed-0" / "checkpoints")[-1]
     assert checkpoint.number_of(stopped) == iterations(here / "run")  # not one iteration is lost

@@ -13,7 +13,7 @@ from paths import TOY
 import grasp
 from grasp import algos
 from grasp.config import LARGEST, configure
-from grasp.envs.host import Pool, ask
+from grasp.envs.host import SimulatorPool, from_adapter
 from grasp.training import host_rollout, remote_rollout, runner
 from grasp.training.remote_rollout import Guest, Player, Share
 from grasp.training.rollout import Outcome
@@ -26,7 +26,7 @@ KEY = jax.random.key(7)
 @pytest.fixture
 def host(monkeypatch):
     """A toy whose episodes differ by their seeds, under whatever name an environment is asked for."""
-    made = ask("host/toy", sys.executable, TOY, "toy", {"seeded": True})
+    made = from_adapter("host/toy", sys.executable, TOY, "toy", {"seeded": True})
     monkeypatch.setattr(remote_rollout.envs, "make", lambda name: made)
     return made
 
@@ -61,7 +61,7 @@ def assert_same(one, other, rounding=0.0):
 
 def test_two_machines_give_the_columns_that_one_would(host, opened):
     config, algorithm, state = made(host, greedy=True)
-    stage = host_rollout.Stage(opened(Pool(host, 4, 1, 20.0, 0)), algorithm)
+    stage = host_rollout.Stage(opened(SimulatorPool(host, 4, 1, 20.0, 0)), algorithm)
     stage.begin(host_rollout.episode_seeds(jax.random.fold_in(KEY, LARGEST), 4))
     players = [opened(Player(config, host, algorithm, number)) for number in (0, 1)]
     for fresh in (True, False):  # the second begins in mid-episode
@@ -76,7 +76,7 @@ def test_restarts_of_an_evaluation_do_not_count_against_the_iteration_after_it(h
     player = opened(Player(config, host, algorithm))
     pool = player.opened().pool
     pool.restarts = pool.unreported = 1  # in an evaluation
-    assert pool.reported() == 1
+    assert pool.take_unreported() == 1
     os.kill(pool.workers[0].process.pid, signal.SIGKILL)
     assert player.play(0, state, KEY, True).restarts == 1
     os.kill(pool.workers[0].process.pid, signal.SIGKILL)
@@ -84,7 +84,7 @@ def test_restarts_of_an_evaluation_do_not_count_against_the_iteration_after_it(h
 
 
 def test_actions_follow_from_a_share_s_number_and_from_nothing_else(host, opened):
-    plain = ask("host/toy", sys.executable, TOY, "toy", {})  # all its episodes begin alike
+    plain = from_adapter("host/toy", sys.executable, TOY, "toy", {})  # all its episodes begin alike
     config, algorithm, state = made(plain)
     played = [
         opened(Player(config, plain, algorithm, number)).play(3, state, KEY, True).trajectory for number in (0, 1, 1)

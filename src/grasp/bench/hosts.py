@@ -11,7 +11,7 @@ import jax
 from grasp import algos
 from grasp.bench.measure import Line, in_turns, peak_mb, workload
 from grasp.envs import base
-from grasp.envs.host import Pool
+from grasp.envs.host import SimulatorPool
 from grasp.training import host_rollout
 from grasp.types import GraspError, Host
 
@@ -103,7 +103,7 @@ def measured(case: Case, smoke: bool) -> Iterator[Line]:
     with ExitStack() as held:
         config = workload("mappo", case.env, smoke, num_envs=copies, rollout=rollout)
         algorithm = algos.make(config, host.spec)
-        pool = Pool(host, copies, WORKERS, config.deadline, config.restarts)
+        pool = SimulatorPool(host, copies, WORKERS, config.deadline, config.restarts)
         held.callback(pool.close)
         stage = host_rollout.Stage(pool, algorithm)
         stage.begin(host_rollout.episode_seeds(jax.random.key(0), copies))

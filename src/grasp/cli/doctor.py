@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-from grasp.envs.host import SIMULATORS, cores, interpreter, paths
+from grasp.envs.host import WORKERS, cores, interpreter, worker_environ
 from grasp.version import __version__
 
 EXTRAS = {
@@ -74,7 +74,7 @@ def starcraft() -> list[Finding]:
     """The adapter's own diagnosis, in each interpreter that would run the game."""
     found = []
     for python in dict.fromkeys(interpreter(family) for family in ("smac", "smacv2")):
-        answer = said(python, "-c", DIAGNOSE, str(SIMULATORS / "smac.py"))
+        answer = said(python, "-c", DIAGNOSE, str(WORKERS / "smac.py"))
         rows = json.loads(answer) if answer else [["an interpreter", False, f"{python} does not run; see docs/smac.md"]]
         found += [Finding(f"smac/ and smacv2/: {what}", fine, words or python) for what, fine, words in rows]
     return found
@@ -84,7 +84,7 @@ def said(*command: str) -> str | None:
     """The last line of an interpreter's output, which finds what a worker of it would; None where it fails."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=SECONDS, check=False, env=paths(command[0])
+            command, capture_output=True, text=True, timeout=SECONDS, check=False, env=worker_environ(command[0])
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

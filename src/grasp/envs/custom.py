@@ -1,10 +1,10 @@
-"""The user's own environment, `package.module:factory`: a `grasp.types.Env`, a PettingZoo parallel environment, or one
-written like jaxmarl's. No file of ours is edited for it.
+"""A user's own environment, `package.module:factory`. The factory returns a `grasp.types.Env`, a PettingZoo parallel
+environment, or one in the style of jaxmarl. It needs no registration.
 
-Of a jaxmarl-style environment we use `reset`, `step_env`, `agents`, the spaces, and `get_avail_actions` where there is
-one. Its team reward is the sum over agents, its state `obs["world_state"]` or else all observations in a row. The task
-has ended where `dones["__all__"]` says so before the limit; at the limit, `max_steps` or the option `horizon`, the
-episode is cut, whatever `dones` says, since its own clock speaks there too. All agents are taken to be alive.
+In the style of jaxmarl means `reset`, `step_env`, `agents`, the spaces and, optionally, `get_avail_actions`. The team
+reward is the sum over agents. The state is `obs["world_state"]`, else the concatenated observations. An episode is
+terminated where `dones["__all__"]` is true before the time limit. At the limit (`max_steps`, or the option `horizon`)
+it is truncated whatever `dones` holds, because `dones` includes the environment's own clock. All agents are alive.
 """
 
 import importlib
@@ -18,23 +18,25 @@ from jaxtyping import Array, Int
 from grasp.envs import jaxmarl, pettingzoo
 from grasp.types import Env, EnvSpec, GraspError, Host, Key, Observation, PyTree, Step, suggest
 
-OURS = ("horizon", "wins")
-"""Options that are not the factory's."""
+OWN_OPTIONS = ("horizon", "wins")
+"""Options that grasp reads; all others are arguments of the factory."""
 
 
 def load(name: str, plain: str, options: dict[str, Any]) -> Env | Host:
-    """The environment that `package.module:factory` makes of the options behind its name."""
-    made = call(plain, {key: value for key, value in options.items() if key not in OURS})
+    """The environment that `package.module:factory` makes with the options in its name."""
+    made = call(plain, {key: value for key, value in options.items() if key not in OWN_OPTIONS})
     if isinstance(made, Env):
-        extra = [option for option in OURS if option in options]
+        extra = [option for option in OWN_OPTIONS if option in options]
         if extra:
-            raise GraspError(f"environment {plain!r} is a grasp.types.Env, whose spec says all; leave out {extra[0]}")
+            raise GraspError(
+                f"environment {plain!r} is a grasp.types.Env, which has its own spec; remove the option {extra[0]}"
+            )
         return made
     if hasattr(made, "possible_agents"):
-        made.close()  # workers make their own
-        return pettingzoo.own(name, plain, **options)
+        made.close()  # workers create their own
+        return pettingzoo.from_factory(name, plain, **options)
     if hasattr(made, "step_env"):
-        return like_jaxmarl(name, made, limit(name, made, options.get("horizon")))
+        return like_jaxmarl(name, made, time_limit(name, made, options.get("horizon")))
     raise GraspError(
         f"environment {plain!r} is a {type(made).__name__}; it must be a PettingZoo parallel environment, one in the "
         f"style of jaxmarl, or a grasp.types.Env"
@@ -42,7 +44,7 @@ def load(name: str, plain: str, options: dict[str, Any]) -> Env | Host:
 
 
 def call(name: str, options: dict[str, Any]) -> Any:
-    """What the factory gives."""
+    """The object that the factory returns."""
     path, _, attribute = name.partition(":")
     if not path or path.startswith(".") or not attribute:
         raise GraspError(f"environment {name!r} is not of the form 'package.module:factory'")
@@ -54,71 +56,72 @@ def call(name: str, options: dict[str, Any]) -> Any:
     try:
         return found(**options) if callable(found) else found
     except TypeError as error:
-        words = f"with {options}" if options else "without arguments"
-        raise GraspError(f"environment {name!r} cannot be made {words}: {error}") from error
+        arguments = f"with {options}" if options else "without arguments"
+        raise GraspError(f"environment {name!r} cannot be made {arguments}: {error}") from error
 
 
 def _import(path: str, name: str) -> ModuleType:
     try:
         return importlib.import_module(path)
     except ModuleNotFoundError as error:
-        # Only the path itself is a spelling mistake; a package missing inside the module is the user's to see whole.
+        # Only a wrong path is the user's spelling mistake; an import that fails inside the module keeps its traceback.
         if not f"{path}.".startswith(f"{error.name}."):
             raise
         raise GraspError(
-            f"environment {name!r}: there is no module {path!r}; run where it can be imported, or set PYTHONPATH"
+            f"environment {name!r}: there is no module {path!r}; run in its folder or set PYTHONPATH"
         ) from error
 
 
-def limit(name: str, simulator: Any, horizon: int | None) -> int | None:
-    """The option, where it is not above the simulator's own: what ends there would be taken for an end of the task."""
+def time_limit(name: str, simulator: Any, horizon: int | None) -> int | None:
+    """The option `horizon`, else `max_steps`. A horizon above `max_steps` is refused: the environment would end its
+    episodes first, and they would count as terminated."""
     most = getattr(simulator, "max_steps", None)
     if horizon and most and horizon > most:
-        raise GraspError(f"environment {name!r} stops itself after {most} steps; give a horizon of {most} at most")
+        raise GraspError(f"environment {name!r} ends its episodes after {most} steps; give a horizon of at most {most}")
     return horizon or most
 
 
 def like_jaxmarl(name: str, simulator: Any, horizon: int | None) -> Env:
     """An environment in the style of jaxmarl."""
     if not horizon:
-        raise GraspError(f"environment {name!r} does not say its limit (max_steps); type: '{name}?horizon=N'")
+        raise GraspError(f"environment {name!r} has no time limit (max_steps); type: '{name}?horizon=N'")
     agents: list[str] = list(simulator.agents)
     num_actions = [_discrete(name, agent, simulator.action_space(agent)) for agent in agents]
     with jax.numpy_rank_promotion("allow"):  # as in `adapt`
         seen, inner = jax.eval_shape(simulator.reset, jax.random.key(0))
         masked = _has_masks(simulator, inner)
     obs_dim = max(seen[agent].shape[0] for agent in agents)
-    whole = "world_state" in seen and len(seen["world_state"].shape) == 1
+    has_state = "world_state" in seen and len(seen["world_state"].shape) == 1
     spec = EnvSpec(
         name=name,
         num_agents=len(agents),
         obs_dim=obs_dim,
-        state_dim=seen["world_state"].shape[0] if whole else len(agents) * obs_dim,
+        state_dim=seen["world_state"].shape[0] if has_state else len(agents) * obs_dim,
         num_actions=max(num_actions),
         horizon=int(horizon),
         package=type(simulator).__module__.partition(".")[0],
     )
-    every = jnp.arange(spec.num_actions)[None, :] < jnp.array(num_actions)[:, None]
+    all_legal = jnp.arange(spec.num_actions)[None, :] < jnp.array(num_actions)[:, None]
 
     def observe(obs: dict[str, Array], inner: PyTree) -> Observation:
         rows = jaxmarl.stack(obs, agents, obs_dim)
-        state = obs["world_state"].astype(jnp.float32) if whole else rows.reshape(-1)
-        avail = every
+        state = obs["world_state"].astype(jnp.float32) if has_state else rows.reshape(-1)
+        avail = all_legal
         if masked:
             legal = simulator.get_avail_actions(inner)
             avail = jaxmarl.stack(legal, agents, spec.num_actions) > 0
         return Observation(rows, state, avail, jnp.ones(len(agents), bool))
 
-    def judge(_: PyTree, rewards: dict[str, Array], dones: dict[str, Array]) -> jaxmarl.Verdict:
+    def judge(_: PyTree, rewards: dict[str, Array], dones: dict[str, Array]) -> jaxmarl.Outcome:
         team = jnp.sum(jnp.stack([rewards[agent] for agent in agents]).astype(jnp.float32))
-        return jaxmarl.Verdict(team, terminated=dones["__all__"].astype(bool), won=jnp.array(False))
+        return jaxmarl.Outcome(team, terminated=dones["__all__"].astype(bool), won=jnp.array(False))
 
     adapted = jaxmarl.adapt(spec, simulator, observe, judge, None)
 
     def step(env_state: jaxmarl.Timed, action: Int[Array, " N"], key: Key) -> tuple[jaxmarl.Timed, Step]:
         env_state, after = adapted.step(env_state, action, key)
-        cut = env_state.clock >= spec.horizon
-        return env_state, after._replace(terminated=after.terminated & ~cut, truncated=cut)
+        truncated = env_state.clock >= spec.horizon
+        return env_state, after._replace(terminated=after.terminated & ~truncated, truncated=truncated)
 
     return adapted._replace(step=step)
 
@@ -126,12 +129,12 @@ def like_jaxmarl(name: str, simulator: Any, horizon: int | None) -> Env:
 def _discrete(name: str, agent: str, space: Any) -> int:
     if not hasattr(space, "n"):
         kind = type(space).__name__
-        raise GraspError(f"environment {name!r}: agent {agent!r} acts in a {kind}; actions must be Discrete")
+        raise GraspError(f"environment {name!r}: the actions of agent {agent!r} are a {kind}; they must be Discrete")
     return int(space.n)
 
 
 def _has_masks(simulator: Any, inner: PyTree) -> bool:
-    """Whether it says which actions are legal; jaxmarl's base class raises instead."""
+    """Whether the environment returns masks; the method of jaxmarl's base class raises."""
     try:
         jax.eval_shape(simulator.get_avail_actions, inner)
     except (AttributeError, NotImplementedError):

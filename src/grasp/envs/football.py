@@ -1,7 +1,7 @@
-"""Google Research Football: `grf/<academy scenario>`, played by the real engine in worker processes.
+"""Family `grf`: Google Research Football, `grf/<academy scenario>`, with the real engine in worker processes.
 
-What is observed, paid and counted as a goal, and who plays whom, is told in `grasp.envs.workers.football`. The engine
-lives in an interpreter of its own, which `make football` builds; GRASP_FOOTBALL_PYTHON names another.
+`grasp.envs.workers.football` defines observations, rewards and wins, and which agent controls which player. The engine
+needs an interpreter of its own: `make football` builds it, GRASP_FOOTBALL_PYTHON names another.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -9,18 +9,18 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from grasp.envs.host import SIMULATORS, ask, interpreter
+from grasp.envs.host import WORKERS, from_adapter, interpreter
 from grasp.envs.workers import football as adapter
 from grasp.types import Bodies, Host
 
 METRES = np.array([adapter.METRES[0], -adapter.METRES[1]], np.float32)
-"""Of a unit along and across the pitch; the engine's y points down."""
+"""Metres per unit of the engine along and across the pitch; the engine's y axis points down."""
 RADIUS = 1.4
-"""Of a drawn player: half of it would be true to life, and not to be seen."""
+"""The radius of a drawn player, in metres: twice the true one, which would be too small to see."""
 
 
-def _painted() -> Float[np.ndarray, "L 2 2"]:
-    """Edges, half-way line, centre circle, penalty areas and goals."""
+def _pitch() -> Float[np.ndarray, "L 2 2"]:
+    """The lines of the pitch: edges, half-way line, centre circle, penalty areas and goals."""
     along, across = adapter.METRES[0], 0.42 * adapter.METRES[1]
     turn = np.linspace(0, 2 * np.pi, 33)
     circle = 9.15 * np.stack([np.cos(turn), np.sin(turn)], axis=-1)
@@ -35,22 +35,23 @@ def _box(left: float, right: float, half: float) -> Float[np.ndarray, "5 2"]:
 
 
 GOAL = 0.044 * adapter.METRES[1]
-PITCH = _painted()
+PITCH = _pitch()
 
 
 class Options(NamedTuple):
-    """What can be chosen beside the scenario."""
+    """The options of a scenario."""
 
     agents: int = 0
-    """How many of the team we play; 0 for the usual: four in counterattacks, otherwise everyone but the keeper."""
+    """The number of agents. 0: the default, which is four in counterattacks and otherwise all players but the
+    keeper."""
     rewards: Literal["scoring", "scoring+checkpoints"] = "scoring+checkpoints"
-    """gfootball's words; a plus stands for its comma, which parts options in a name."""
+    """As in gfootball, with a plus for its comma, which separates options in a name."""
     pinned: bool = False
-    """Whether agent i is always the same player. The engine, as it comes, hands players around."""
+    """Whether agent i always controls the same player. By default the engine reassigns players."""
 
 
 def names() -> list[str]:
-    """gfootball's academy. The paper's are the first three; it also plays the corner with `?agents=11`."""
+    """The scenarios of gfootball's academy. The paper uses the first three, and the corner also with `?agents=11`."""
     return [
         "academy_counterattack_hard",
         "academy_3_vs_1_with_keeper",
@@ -67,22 +68,24 @@ def names() -> list[str]:
 
 
 def make(task: str, **chosen: Any) -> Host:
-    """A scenario, with the fields of `Options`."""
+    """A scenario as a `Host`, with the fields of `Options`."""
     options = Options(**chosen)._asdict()
-    return ask(f"grf/{task}", interpreter("football"), SIMULATORS / "football.py", task, options)._replace(scene=scene)
+    return from_adapter(f"grf/{task}", interpreter("football"), WORKERS / "football.py", task, options)._replace(
+        scene=scene
+    )
 
 
 def scene(state: Float[np.ndarray, " s"]) -> Bodies:
-    """The pitch in metres, our team, theirs and the ball. Players that the built-in AI has are hollow."""
+    """The pitch in metres with both teams and the ball. Players of the built-in AI are drawn hollow."""
     players = adapter.PLAYERS
     ours, theirs = (state[4 * players * side :][: 2 * players].reshape(players, 2) for side in (0, 1))
-    places = np.concatenate([ours, theirs, state[None, adapter.BALL :][:, :2]]).astype(np.float32)
-    own = state[adapter.ACTIVE :][:players] > 0
+    positions = np.concatenate([ours, theirs, state[None, adapter.BALL :][:, :2]]).astype(np.float32)
+    controlled = state[adapter.ACTIVE :][:players] > 0
     return Bodies(
-        position=places * METRES,
+        position=positions * METRES,
         radius=np.array([RADIUS] * 2 * players + [RADIUS / 2], np.float32),
         group=np.repeat([0, 1, 2], [players, players, 1]),
-        shown=np.any(places != -1, axis=-1),  # a player who is not there is (-1, -1)
-        health=np.concatenate([own, np.ones(players + 1)]).astype(np.float32),
+        shown=np.any(positions != -1, axis=-1),  # missing players are at (-1, -1)
+        health=np.concatenate([controlled, np.ones(players + 1)]).astype(np.float32),
         lines=PITCH,
     )

@@ -1,7 +1,7 @@
-"""What the adapters of jaxmarl share: dictionaries become arrays here, once, and time is kept here.
+"""Shared by the adapters of jaxmarl environments: dictionaries become arrays, and the time limit is counted here.
 
-jaxmarl's `step` resets by itself and recomputes that reset at every step, and its `done` counts one step more than the
-papers' limits. So only `step_env` is used, our families never read `done`, and the clock is ours.
+jaxmarl's `step` resets automatically and computes that reset at every step, and its `done` falls one step after the
+papers' limits. The adapters therefore call `step_env`, the registered families ignore `done`, and `Timed` has a clock.
 """
 
 import importlib
@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 from grasp.types import Bodies, Env, EnvSpec, Key, Observation, PyTree, Step
 
 NEVER = 2**30
-"""A `max_steps` that jaxmarl's own clock does not reach."""
+"""A `max_steps` that jaxmarl's own clock never reaches."""
 
 
 class Timed(NamedTuple):
@@ -28,8 +28,8 @@ class Timed(NamedTuple):
     clock: Int[Array, ""]
 
 
-class Verdict(NamedTuple):
-    """What a step was worth to the team, and whether it ended the task."""
+class Outcome(NamedTuple):
+    """The team reward of a step, and whether it terminated or won the episode."""
 
     reward: Float[Array, ""]
     terminated: Bool[Array, ""]
@@ -37,13 +37,13 @@ class Verdict(NamedTuple):
 
 
 def load(module: str, name: str) -> Any:
-    """One name from `jaxmarl.environments.<module>`, imported late (seconds) and without the lines it prints."""
+    """One name from `jaxmarl.environments.<module>`. The import takes seconds, so it is late; its output is dropped."""
     with _quiet():
         return getattr(importlib.import_module(f"jaxmarl.environments.{module}"), name)
 
 
 def stack(rows: dict[str, Array], agents: list[str], width: int) -> Float[Array, "N o"]:
-    """The agents' vectors as one array, each padded with zeros to `width`."""
+    """The agents' vectors as one array, padded with zeros to `width`."""
     return jnp.stack([jnp.pad(rows[agent], (0, width - rows[agent].shape[0])) for agent in agents]).astype(jnp.float32)
 
 
@@ -51,14 +51,14 @@ def adapt(
     spec: EnvSpec,
     simulator: Any,
     observe: Callable[[dict[str, Array], PyTree], Observation],
-    judge: Callable[[PyTree, dict[str, Array], dict[str, Array]], Verdict],
+    judge: Callable[[PyTree, dict[str, Array], dict[str, Array]], Outcome],
     scene: Callable[[PyTree], Bodies] | None,
 ) -> Env:
-    """An `Env` from a jaxmarl simulator; `observe(obs, inner)`, `judge(inner, rewards, dones)` and `scene(inner)` read
-    it."""
+    """An `Env` from a jaxmarl simulator. `observe(obs, inner)`, `judge(inner, rewards, dones)` and `scene(inner)`
+    convert what it returns."""
 
     def reset(key: Key) -> tuple[Timed, Observation]:
-        # jaxmarl broadcasts silently in many places; whoever forbids that for their own code can still use it.
+        # jaxmarl relies on rank promotion, which the user may have forbidden for their own code
         with jax.numpy_rank_promotion("allow"):
             obs, inner = simulator.reset(key)
             return Timed(strong(inner), jnp.zeros((), jnp.int32)), observe(obs, inner)
@@ -67,24 +67,24 @@ def adapt(
         actions = {agent: action[i] for i, agent in enumerate(simulator.agents)}
         with jax.numpy_rank_promotion("allow"):
             obs, inner, rewards, dones, _ = simulator.step_env(key, env_state.inner, actions)
-            observation, verdict = observe(obs, inner), judge(inner, rewards, dones)
+            observation, outcome = observe(obs, inner), judge(inner, rewards, dones)
         clock = env_state.clock + 1
-        truncated = (clock >= spec.horizon) & ~verdict.terminated
-        step = Step(observation, verdict.reward, verdict.terminated, truncated, verdict.won)
+        truncated = (clock >= spec.horizon) & ~outcome.terminated
+        step = Step(observation, outcome.reward, outcome.terminated, truncated, outcome.won)
         return Timed(strong(inner), clock), step
 
     return Env(spec, reset, advance, scene=(lambda env_state: scene(env_state.inner)) if scene else None)
 
 
 def strong(tree: PyTree) -> PyTree:
-    """The same values without weak types, which would make a scan over steps compile twice."""
+    """The same values without weak types, with which a scan over steps would compile twice."""
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.asarray(leaf).dtype), tree)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No lines on stdout. While it is imported jaxmarl sets stdout and stderr back to the interpreter's own, and prints
-    there: so both are put back afterwards, and the interpreter's own stdout is covered too."""
+    """Suppress what jaxmarl prints at import. Its import resets stdout and stderr to the interpreter's originals and
+    prints there, so the original stdout is replaced as well, and all three are restored afterwards."""
     kept = sys.stdout, sys.stderr, sys.__stdout__
     sys.stdout = sys.__stdout__ = io.StringIO()  # pyright: ignore[reportAttributeAccessIssue]
     try:

@@ -1,12 +1,12 @@
-"""Family `jumanji`: the cooperative tasks of jumanji, compiled like our own.
+"""Family `jumanji`: the cooperative tasks of jumanji.
 
-- LevelBasedForaging-v0: 2 foragers; won when all food is eaten. RobotWarehouse-v0: 4 robots; a collision ends it.
-  Connector-v3: 10 wires on one board; won when all are connected.
-- Observations: jumanji's view of each agent. Connector shows all agents one board: each gets it as five planes (its own
-  wire, head and goal, the others' wires and heads, their goals).
-- State: all views in a row; of Connector, every head and goal, and which cells are taken.
-- Reward: the sum over agents where jumanji pays them one by one.
-- Limit: jumanji's `time_limit`, always a truncation. RobotWarehouse itself calls it an end.
+- LevelBasedForaging-v0: 2 foragers; won when all food is eaten. RobotWarehouse-v0: 4 robots; a collision terminates the
+  episode. Connector-v3: 10 wires on one board; won when all are connected.
+- Observations: jumanji's view of each agent. Connector has one board for all agents: each agent observes it as five
+  planes (its own wire, head and target; the others' wires and heads; their targets).
+- State: the concatenated views; of Connector, the positions of all heads and targets, and the occupied cells.
+- Reward: the sum over agents where jumanji returns one reward per agent.
+- Time limit: jumanji's `time_limit`, always a truncation. RobotWarehouse itself returns a termination there.
 """
 
 import importlib
@@ -22,7 +22,7 @@ from grasp.types import Env, EnvSpec, Key, Observation, PyTree, Step
 
 
 class Seen(NamedTuple):
-    """What a task shows of its state."""
+    """The agents' observations and the global state of a task."""
 
     obs: Float[Array, "N o"]
     state: Float[Array, " s"]
@@ -34,7 +34,7 @@ def views(_: PyTree, observation: Any) -> Seen:
 
 
 def board(inner: PyTree, observation: Any) -> Seen:
-    """Connector's grid holds 3k + 1, 2 and 3 for the wire, the head and the goal of agent k."""
+    """Of Connector. Its grid holds 3k + 1, 3k + 2 and 3k + 3 for the wire, the head and the target of agent k."""
     grid, size = observation.grid, observation.grid.shape[0]
     agents = jnp.arange(inner.agents.position.shape[0])[:, None, None]
     owner, part = (grid - 1) // 3, (grid - 1) % 3
@@ -43,12 +43,12 @@ def board(inner: PyTree, observation: Any) -> Seen:
     others = taken & ~own
     planes = [own & taken & (part == k) for k in range(3)] + [others & (part < 2), others & (part == 2)]
     rows = jnp.stack(planes, 1).reshape(len(agents), -1).astype(jnp.float32)
-    places = jnp.concatenate([inner.agents.position, inner.agents.target], 1) / size
-    return Seen(rows, jnp.concatenate([places.reshape(-1), (grid > 0).reshape(-1)]).astype(jnp.float32))
+    positions = jnp.concatenate([inner.agents.position, inner.agents.target], 1) / size
+    return Seen(rows, jnp.concatenate([positions.reshape(-1), (grid > 0).reshape(-1)]).astype(jnp.float32))
 
 
 class Task(NamedTuple):
-    look: Callable[[PyTree, Any], Seen]
+    view: Callable[[PyTree, Any], Seen]
     won: Callable[[PyTree], Bool[Array, ""]] | None = None
 
 
@@ -65,11 +65,11 @@ def names() -> list[str]:
 
 def make(task: str) -> Env:
     """The task as an `Env`."""
-    simulator, (look, won) = importlib.import_module("jumanji").make(task), TASKS[task]
+    simulator, (view, won) = importlib.import_module("jumanji").make(task), TASKS[task]
     num_actions = int(simulator.action_spec.num_values.max())
 
     def observe(inner: PyTree, observation: Any) -> Observation:
-        seen = look(inner, observation)
+        seen = view(inner, observation)
         return Observation(seen.obs, seen.state, observation.action_mask, jnp.ones(len(seen.obs), bool))
 
     def reset(key: Key) -> tuple[Timed, Observation]:
@@ -95,9 +95,9 @@ def make(task: str) -> Env:
             seen = observe(inner, after.observation)
         clock = env_state.clock + 1
         truncated = clock >= spec.horizon
-        over = after.last() & ~truncated
+        terminated = after.last() & ~truncated
         reward = jnp.sum(after.reward).astype(jnp.float32)
-        victory = won(inner) & (over | truncated) if won else jnp.array(False)
-        return Timed(strong(inner), clock), Step(seen, reward, over, truncated, victory)
+        is_won = won(inner) & (terminated | truncated) if won else jnp.array(False)
+        return Timed(strong(inner), clock), Step(seen, reward, terminated, truncated, is_won)
 
     return Env(spec, reset, step)

@@ -1,20 +1,20 @@
-"""Family `matrix`: two agents, one joint choice, a known payoff; every gradient can be written down exactly.
+"""Family `matrix`: one-step games of two agents with a known payoff table, so that every gradient is known exactly.
 
-The games are those of Claus and Boutilier (1998), rows agent 0's action and columns agent 1's:
+The games are those of Claus and Boutilier (1998). Rows are agent 0's actions, columns agent 1's.
 
-climbing, best 11 at (0, 0), beside it the fines that make a learner climb down to 7 or 5::
+climbing: the best joint action, (0, 0), pays 11; the penalties beside it drive learners to 7 or 5::
 
      11  -30    0
     -30    7    6
       0    0    5
 
-penalty with k = -100, best 10 at (0, 0) and (2, 2), 2 for the safe (1, 1), k where the two best are confused::
+penalty with k = -100: (0, 0) and (2, 2) pay 10, the safe (1, 1) pays 2, and mixing the two best ones pays k::
 
      10    0 -100
       0    2    0
    -100    0   10
 
-One step, which terminates. Both agents see `[1.]`, which is also the state; every action is legal; nothing is won.
+The one step terminates. Both agents observe `[1.]`, which is also the state. All actions are legal; there are no wins.
 """
 
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ PAYOFFS: dict[str, Float[np.ndarray, "a a"]] = {
     "climbing": np.array([[11, -30, 0], [-30, 7, 6], [0, 0, 5]], np.float32),
     "penalty": np.array([[10, 0, -100], [0, 2, 0], [-100, 0, 10]], np.float32),
 }
-"""The payoff to the team by (agent 0's action, agent 1's action)."""
+"""The team's payoff by (agent 0's action, agent 1's action)."""
 
 
 def names() -> list[str]:

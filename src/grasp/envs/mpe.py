@@ -2,9 +2,9 @@
 
 - Reward: the sum of the agents' individual rewards (the paper's additive team reward). Where the task gives all agents
   one value (simple_speaker_listener), that value counts once per agent.
-- State: all agents' padded observations, one after another.
-- Limit: exactly 25 steps, always by the clock; nothing terminates and nothing is won.
-- simple_speaker_listener has a speaker (3 observations, 3 actions) and a listener (11, 5): the speaker's observation is
+- State: the concatenation of all agents' padded observations.
+- Time limit: every episode is truncated after exactly 25 steps. There are no terminations and no wins.
+- simple_speaker_listener has a speaker (3 features, 3 actions) and a listener (11, 5): the speaker's observation is
   padded and its last two actions are never legal.
 """
 
@@ -35,7 +35,7 @@ _TASKS = {
 
 
 def names() -> list[str]:
-    """The cooperative tasks; those with adversaries are left out."""
+    """The cooperative tasks. Tasks with adversaries are not supported."""
     return list(_TASKS)
 
 
@@ -60,19 +60,19 @@ def make(task: str) -> Env:
         rows = jaxmarl.stack(obs, agents, obs_dim)
         return Observation(rows, rows.reshape(-1), avail, jnp.ones(len(agents), bool))
 
-    def judge(_: PyTree, rewards: dict[str, Array], __: dict[str, Array]) -> jaxmarl.Verdict:
+    def judge(_: PyTree, rewards: dict[str, Array], __: dict[str, Array]) -> jaxmarl.Outcome:
         team = jnp.sum(jnp.stack([rewards[agent] for agent in agents]).astype(jnp.float32))
-        return jaxmarl.Verdict(team, terminated=jnp.array(False), won=jnp.array(False))
+        return jaxmarl.Outcome(team, terminated=jnp.array(False), won=jnp.array(False))
 
     def scene(inner: PyTree) -> Bodies:
         body = jnp.arange(simulator.num_entities)
-        things = body >= len(agents)
+        landmarks = body >= len(agents)
         return Bodies(
             position=inner.p_pos,
             radius=simulator.rad,
-            group=jnp.where(things, 2, 0),
-            shown=jnp.ones_like(things),
-            mark=jnp.where(things, 0, ord("0") + body),
+            group=jnp.where(landmarks, 2, 0),
+            shown=jnp.ones_like(landmarks),
+            mark=jnp.where(landmarks, 0, ord("0") + body),
         )
 
     return jaxmarl.adapt(spec, simulator, observe, judge, scene)

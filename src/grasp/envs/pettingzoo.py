@@ -1,27 +1,28 @@
-"""PettingZoo's parallel environments: `pettingzoo/<module>`, whose `parallel_env(**options)` is made by workers.
+"""Family `pettingzoo`: parallel environments of PettingZoo, `pettingzoo/<module>`, created in worker processes by
+`parallel_env(**options)`.
 
-How agents, rewards, masks and ends are read is told in `grasp.envs.workers.pettingzoo`. Any module will do, so any task
-is accepted, and any option: `?horizon=` and `?wins=` are ours, the rest go to the environment.
+`grasp.envs.workers.pettingzoo` states how agents, rewards, masks and the ends of episodes are read. Any module is
+accepted as a task. The options `horizon` and `wins` belong to the adapter; all others are passed to `parallel_env`.
 """
 
 import sys
 from typing import Any
 
-from grasp.envs.host import SIMULATORS, ask
+from grasp.envs.host import WORKERS, from_adapter
 from grasp.types import Host
 
-ADAPTER = SIMULATORS / "pettingzoo.py"
+ADAPTER = WORKERS / "pettingzoo.py"
 
 
 def names() -> list[str]:
-    """Those that our tests train in; others are given by their module."""
+    """The environments that the tests train in. Others are accepted by the name of their module."""
     return ["mpe2.simple_spread_v3", "mpe2.simple_reference_v3", "mpe2.simple_speaker_listener_v4"]
 
 
 def make(task: str, **options: Any) -> Host:
-    return ask(f"pettingzoo/{task}", sys.executable, ADAPTER, task, options)
+    return from_adapter(f"pettingzoo/{task}", sys.executable, ADAPTER, task, options)
 
 
-def own(name: str, factory: str, **options: Any) -> Host:
-    """What a user's `package.module:factory` makes, if it is a PettingZoo environment."""
-    return ask(name, sys.executable, ADAPTER, factory, options)
+def from_factory(name: str, factory: str, **options: Any) -> Host:
+    """The PettingZoo environment that a user's `package.module:factory` makes."""
+    return from_adapter(name, sys.executable, ADAPTER, factory, options)

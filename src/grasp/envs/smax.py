@@ -1,13 +1,13 @@
 """Family `smax`: StarCraft-like battles simulated by jaxmarl, against its scripted enemy.
 
-- Reward: the allies' shared reward, one value: the mean fraction of enemy health removed, and 1 more for a win. Dead
-  allies share it, so it is taken from one agent and not summed.
+- Reward: the mean fraction of enemy health removed in the step, and 1 more for a win. jaxmarl gives every ally the same
+  value, dead ones too, so it is read from one agent and not summed.
 - State: jaxmarl's `world_state`.
-- Terminated: one side is wiped out, read from the units and not from `done`. Won: no enemy lives and an ally does. When
-  both sides die in one step the battle ends as a draw: terminated, not won, without the bonus of a win.
-- Limit: exactly 100 steps. Neither observations nor rewards of jaxmarl depend on the time or on `max_steps`.
-- A dead ally sees zeros and has one legal action, 4 (stop).
-- `8m_vs_9m` is not one of jaxmarl's maps: it is built here from the same rules as its other marine maps.
+- Terminated: all units of one side are dead; read from the units, not from `done`. Won: an ally lives and no enemy
+  does. If both sides die in one step the battle is a draw: terminated, not won, without the bonus for a win.
+- Time limit: exactly 100 steps. jaxmarl's observations and rewards do not depend on the time or on `max_steps`.
+- A dead ally observes zeros and has one legal action, 4 (stop).
+- `8m_vs_9m` is not a map of jaxmarl: it is built here by the rules of its other marine maps.
 """
 
 import jax.numpy as jnp
@@ -66,16 +66,16 @@ def make(task: str) -> Env:
             alive=inner.state.unit_alive[:num_allies],
         )
 
-    def judge(inner: PyTree, rewards: dict[str, Array], _: dict[str, Array]) -> jaxmarl.Verdict:
+    def judge(inner: PyTree, rewards: dict[str, Array], _: dict[str, Array]) -> jaxmarl.Outcome:
         terminated, won = outcome(inner.state.unit_alive[:num_allies], inner.state.unit_alive[num_allies:])
-        return jaxmarl.Verdict(rewards[agents[0]].astype(jnp.float32), terminated, won)
+        return jaxmarl.Outcome(rewards[agents[0]].astype(jnp.float32), terminated, won)
 
     letters = jnp.array([ord(letter) for letter in simulator.unit_type_shorthands])
 
     def scene(inner: PyTree) -> Bodies:
         units = inner.state
         enemy = jnp.arange(units.unit_types.shape[0]) >= num_allies
-        # jaxmarl numbers an enemy's targets from its own side: its first is the last ally
+        # jaxmarl numbers an enemy's targets backwards: its target 0 is the last ally
         aim = units.prev_attack_actions - simulator.num_movement_actions
         target = jnp.where(enemy, num_allies - 1 - aim, num_allies + aim)
         return Bodies(
@@ -92,9 +92,9 @@ def make(task: str) -> Env:
 
 
 def outcome(allies: Bool[Array, " N"], enemies: Bool[Array, " M"]) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
-    """Who lives -> (terminated, won)."""
-    ally_left, enemy_left = allies.any(), enemies.any()
-    return ~(ally_left & enemy_left), ally_left & ~enemy_left
+    """(terminated, won), from which units live."""
+    ally_lives, enemy_lives = allies.any(), enemies.any()
+    return ~(ally_lives & enemy_lives), ally_lives & ~enemy_lives
 
 
 def _scenario(task: str) -> PyTree:

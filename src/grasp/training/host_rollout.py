@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from grasp.envs.host import Copies, Pool, observed
+from grasp.envs.host import Copies, SimulatorPool, observed
 from grasp.render.film import Episode, not_drawn, thought_of
 from grasp.training.evaluation import Scores
 from grasp.training.rollout import Outcome, cleared, where
@@ -27,7 +27,7 @@ LARGEST_SEED = 2**31 - 1
 class Stage:
     """Copies in mid-play."""
 
-    def __init__(self, pool: Pool, algorithm: Algorithm, groups: int = GROUPS, judging: bool = False):
+    def __init__(self, pool: SimulatorPool, algorithm: Algorithm, groups: int = GROUPS, judging: bool = False):
         self.pool, self.algorithm, self.judging = pool, algorithm, judging
         num_envs = len(pool.records)
         groups = min(groups, num_envs)
@@ -80,7 +80,7 @@ class Stage:
         while len(copies):
             self.pool.records["seed"][copies] = [self.seed(copy) for copy in copies]
             self.first[copies], self.returned[copies], self.length[copies] = True, 0.0, 0
-            self.pool.tell("reset", copies)
+            self.pool.send("reset", copies)
             copies = group[self.pool.wait(group)]
             lost = np.union1d(lost, copies)
         return lost
@@ -98,7 +98,7 @@ class Stage:
         decision = jax.device_get(decision)
         self.pool.records["action"][active] = decision.action[playing]
         self.first[active] = False
-        self.pool.tell("step", active)
+        self.pool.send("step", active)
         self.moving[place] = active
         return seen, decision
 
@@ -197,7 +197,7 @@ def collect(stage: Stage, state: PyTree, key: Key, num_steps: int) -> tuple[Traj
             columns.rewind(stage.renew(place, np.union1d(ended, lost)))
             columns.act(tick, place, state, key)
         tick += 1
-    return columns.trajectory(), columns.outcome, stage.pool.reported()
+    return columns.trajectory(), columns.outcome, stage.pool.take_unreported()
 
 
 def evaluate(stage: Stage, state: PyTree, key: Key, episodes: int, greedy: bool = True) -> Scores:

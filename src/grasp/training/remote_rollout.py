@@ -15,7 +15,7 @@ from jaxtyping import UInt32
 from grasp import algos
 from grasp.config import LARGEST, Config
 from grasp.envs import base as envs
-from grasp.envs.host import Pool, cores
+from grasp.envs.host import SimulatorPool, cores
 from grasp.training import host_rollout
 from grasp.training.rollout import Outcome, finished
 from grasp.types import Algorithm, Host, Key, Metrics, PyTree, Trajectory
@@ -75,7 +75,7 @@ class Player:
         if self.stage is None:
             config = self.config
             workers = config.workers or len(cores())
-            pool = Pool(self.host, config.share, workers, config.deadline, config.restarts, self.log)
+            pool = SimulatorPool(self.host, config.share, workers, config.deadline, config.restarts, self.log)
             self.stage = host_rollout.Stage(pool, self.algorithm)
         return self.stage
 

@@ -222,7 +222,7 @@ class Simulated:
         return one(host_rollout.evaluate(self.player.opened(), self.alone(state), keys[0], episodes))
 
     def replaced(self) -> dict[str, Any]:
-        return one({"restarts": np.asarray(self.player.opened().pool.reported())})
+        return one({"restarts": np.asarray(self.player.opened().pool.take_unreported())})
 
     def alone(self, state: PyTree) -> PyTree:
         """The state without its seed axis, to act with: without its replay too, which acting does not read and which

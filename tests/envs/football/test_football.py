@@ -14,7 +14,7 @@ import pytest
 from grasp import algos
 from grasp.config import configure
 from grasp.envs import football
-from grasp.envs.host import SIMULATORS, Pool, interpreter
+from grasp.envs.host import WORKERS, SimulatorPool, interpreter
 from grasp.training import host_rollout
 from grasp.types import GraspError
 
@@ -70,7 +70,7 @@ def opened(engine):
     pools = []
 
     def make(task, num_envs=1, workers=1, **options):
-        pools.append(Pool(football.make(task, **options), num_envs, workers, deadline=120.0, restarts=1))
+        pools.append(SimulatorPool(football.make(task, **options), num_envs, workers, deadline=120.0, restarts=1))
         return pools[-1]
 
     yield make
@@ -79,7 +79,7 @@ def opened(engine):
 
 
 def adapter():
-    spec = importlib.util.spec_from_file_location("adapter", SIMULATORS / "football.py")
+    spec = importlib.util.spec_from_file_location("adapter", WORKERS / "football.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -90,7 +90,7 @@ def adapter():
 def tell(pool, word, copies, values):
     """Reset these copies with seeds or step them with actions; what they say."""
     pool.records["seed" if word == "reset" else "action"][copies] = values
-    pool.tell(word, copies)
+    pool.send(word, copies)
     assert not pool.wait(copies).any()
     return pool.records[copies].copy()
 
@@ -327,13 +327,13 @@ def test_a_worker_killed_in_mid_collection_leaves_no_trace_in_the_batch(opened, 
     stage.begin(seed)
     steps = []
 
-    def tell_and_kill(word, copies, tell=pool.tell):
+    def tell_and_kill(word, copies, tell=pool.send):
         tell(word, copies)
         steps.append(word)
         if len(steps) == 9:
             os.kill(pool.workers[0].process.pid, signal.SIGKILL)
 
-    monkeypatch.setattr(pool, "tell", tell_and_kill)
+    monkeypatch.setattr(pool, "send", tell_and_kill)
     found, _, restarts = host_rollout.collect(stage, state, jax.random.key(0), 8)
     monkeypatch.undo()
     assert restarts == 1
