@@ -1,4 +1,4 @@
-"""Comparisons of synthetic run directories: what is computed, what is said about it, and what is drawn."""
+"""Comparisons of synthetic run directories: numbers, warnings, tables and plots."""
 
 import csv
 import json
@@ -62,13 +62,13 @@ def test_without_absolute_metric_the_last_tenth_counts(tmp_path):
     assert row.protocol == "32 greedy episodes at 20 evenly spaced points"
 
 
-def test_no_wins_compares_returns(tmp_path):
+def test_without_wins_returns_are_compared(tmp_path):
     run = write_run(tmp_path / "a", finished([1.0, 2.0]), wins=False)
     row = compare([run]).rows[0]
     assert (row.metric, row.scores) == ("return", (10.0, 20.0))
 
 
-def test_wins_in_one_run_only_compare_returns_and_say_so(tmp_path):
+def test_wins_in_one_run_only_compare_returns_with_a_warning(tmp_path):
     a = write_run(tmp_path / "a", finished([0.5, 1.0]))
     b = write_run(tmp_path / "b", finished([0.5, 1.0]), algo="qmix", wins=False)
     result = compare([a, b])
@@ -76,7 +76,7 @@ def test_wins_in_one_run_only_compare_returns_and_say_so(tmp_path):
     assert has(result.warnings, "only some runs record wins")
 
 
-def test_an_unfinished_seed_is_flagged_and_all_are_scored_alike(tmp_path):
+def test_an_unfinished_seed_is_warned_of_and_all_use_the_same_score(tmp_path):
     whole = write_run(tmp_path / "a", finished([0.5, 0.75]))
     broken = write_run(tmp_path / "b", {0: (ramp(1.0), 0.9), 1: [0.1, 0.3]}, algo="qmix")
     result = compare([whole, broken])
@@ -90,7 +90,7 @@ def test_an_unfinished_seed_is_flagged_and_all_are_scored_alike(tmp_path):
     assert "200–400" in text(render(result))
 
 
-def test_unequal_steps_and_seeds_between_runs_are_flagged(tmp_path):
+def test_unequal_steps_and_seeds_between_runs_are_warned_of(tmp_path):
     a = write_run(tmp_path / "a", finished([0.5, 0.6, 0.7]))
     b = write_run(tmp_path / "b", {0: ([0.1, 0.2], 0.2), 2: ([0.3, 0.4], 0.4)}, algo="qmix")
     warnings = compare([a, b]).warnings
@@ -98,7 +98,7 @@ def test_unequal_steps_and_seeds_between_runs_are_flagged(tmp_path):
     assert has(warnings, "seeds differ", "mappo: 0 1 2", "qmix: 0 2")
 
 
-def test_runs_of_other_code_are_told(two):
+def test_different_commits_are_warned_of(two):
     for name, commit in (("a", "abc"), ("b", "abc-dirty")):
         file = two[0].parent / name / "versions.json"
         file.write_text(json.dumps(json.loads(file.read_text()) | {"commit": commit}))
@@ -106,7 +106,7 @@ def test_runs_of_other_code_are_told(two):
     assert has(warnings, "commits of grasp differ", ": abc;", ": abc-dirty)")
 
 
-def test_runs_on_other_versions_of_grasp_or_jax_are_told(two):
+def test_different_versions_of_grasp_or_jax_are_warned_of(two):
     file = two[1] / "versions.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"grasp": "0.2.0", "jax": "0.10.2"}))
     assert compare(two).warnings == (
@@ -115,7 +115,7 @@ def test_runs_on_other_versions_of_grasp_or_jax_are_told(two):
     )
 
 
-def test_seed_without_evaluation_is_left_out_and_named(tmp_path):
+def test_a_seed_without_evaluation_is_left_out_with_a_warning(tmp_path):
     run = write_run(tmp_path / "a", finished([0.5, 0.6]))
     (run / "seed-2").mkdir()
     (run / "seed-2" / "metrics.jsonl").write_text("")
@@ -131,7 +131,7 @@ def refusal(*paths):
     return str(caught.value)
 
 
-def test_other_environment_versions_are_refused_unless_forced(tmp_path):
+def test_different_environment_versions_are_refused_unless_forced(tmp_path):
     a = write_run(tmp_path / "a", finished([0.5, 0.6]))
     b = write_run(tmp_path / "b", finished([0.5, 0.7]), algo="qmix", version="0.1.0")
     words = ("environment versions differ", "mappo: jaxmarl 0.2.0", "qmix: jaxmarl 0.1.0")
@@ -143,7 +143,7 @@ def test_other_environment_versions_are_refused_unless_forced(tmp_path):
     assert has(compare([a, b]).warnings, "has recorded the environment's version")
 
 
-def test_other_numbers_of_episodes_are_refused_and_other_intervals_told(tmp_path):
+def test_different_numbers_of_episodes_are_refused_and_different_intervals_warned_of(tmp_path):
     a = write_run(tmp_path / "a", finished([0.5, 0.6]))
     often = write_run(tmp_path / "b", finished([0.5, 0.7]), algo="qmix", points=(50, 100, 150, 200))
     early = write_run(tmp_path / "c", {0: [0.1, 0.2], 1: [0.1, 0.3]}, algo="vdn")
@@ -153,7 +153,7 @@ def test_other_numbers_of_episodes_are_refused_and_other_intervals_told(tmp_path
     thorough = write_run(tmp_path / "d", finished([0.5, 0.7]), algo="happo", config={"final_episodes": 1000})
     words = (
         "evaluation protocols differ",
-        "mappo: 32 greedy episodes an evaluation, 320 at the end",
+        "mappo: 32 greedy episodes per evaluation, 320 at the end",
         "1000 at the end",
     )
     assert has([refusal(a, thorough)], *words)
@@ -169,7 +169,7 @@ def test_versions_may_differ_between_environments(tmp_path):
     assert compare([a, b]).warnings == ()
 
 
-def test_unevenly_spaced_points_are_not_called_even(tmp_path):
+def test_unevenly_spaced_points_are_not_described_as_even(tmp_path):
     run = write_run(tmp_path / "a", finished([0.5, 0.6]), points=(10, 20, 200, 400))
     assert "at 4 points" in compare([run]).rows[0].protocol
 
@@ -185,14 +185,14 @@ def test_one_seed_has_no_interval_over_seeds_but_one_over_episodes(tmp_path):
 def test_seeds_that_agree_and_seeds_that_diverged_have_no_interval(tmp_path):
     same = compare([write_run(tmp_path / "a", finished([1.0, 1.0, 1.0]))])
     assert same.rows[0].interval is None
-    assert has(same.warnings, "all 3 seeds", "score the same")
+    assert has(same.warnings, "all 3 seeds", "the same score")
     diverged = compare([write_run(tmp_path / "b", finished([1.0, 2.0, 3.0, float("nan")]))], out=tmp_path / "out")
     assert np.isnan(diverged.rows[0].iqm)
-    assert has(diverged.warnings, "not a number")
+    assert has(diverged.warnings, "NaN")
     assert json.loads((tmp_path / "out" / "comparison.json").read_text())["rows"][0]["scores"] == [1.0, 2.0, 3.0, None]
 
 
-def test_truncated_last_line_is_ignored_and_a_broken_one_elsewhere_named(tmp_path):
+def test_a_truncated_last_line_is_ignored_and_a_damaged_one_elsewhere_reported(tmp_path):
     run = write_run(tmp_path / "a", finished([0.5, 0.6]))
     metrics = run / "seed-0" / "metrics.jsonl"
     whole = metrics.read_text()
@@ -205,7 +205,7 @@ def test_truncated_last_line_is_ignored_and_a_broken_one_elsewhere_named(tmp_pat
     assert load_runs([run])[0].seeds[0].curve("win rate")[0].tolist() == [100, 300, 400]
 
 
-def test_records_that_lack_their_keys_are_broken_lines(tmp_path):
+def test_records_without_required_keys_are_damaged_lines(tmp_path):
     run = write_run(tmp_path / "a", finished([0.5, 0.6]))
     metrics = run / "seed-1" / "metrics.jsonl"
     broken = ["3", '{"kind": "evaluation"}', '{"kind": "evaluation", "env_steps": 50}']
@@ -227,7 +227,7 @@ def test_records_that_lack_their_keys_are_broken_lines(tmp_path):
         ("absolute", {"win_rate": [1.0]}),
     ],
 )
-def test_a_line_whose_scores_are_no_numbers_is_a_broken_one_also_at_the_end(tmp_path, kind, values):
+def test_a_line_with_scores_that_are_not_numbers_is_damaged_also_at_the_end(tmp_path, kind, values):
     run = write_run(tmp_path / "a", finished([0.5, 0.6]), training=True)
     metrics = run / "seed-1" / "metrics.jsonl"
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
@@ -243,7 +243,7 @@ def test_a_line_whose_scores_are_no_numbers_is_a_broken_one_also_at_the_end(tmp_
 
 
 @pytest.mark.parametrize("content", ["garbage", "garbage\n" * 9, "\0" * 100, '{"kind": 1}\n'])
-def test_a_file_of_which_nothing_can_be_read_is_named(tmp_path, content):
+def test_an_unreadable_file_is_reported(tmp_path, content):
     run = write_run(tmp_path / "a", finished([0.5, 0.6]))
     metrics = run / "seed-0" / "metrics.jsonl"
     metrics.write_text(content)
@@ -255,7 +255,7 @@ def test_a_file_of_which_nothing_can_be_read_is_named(tmp_path, content):
     assert refusal(run) == f"run '{run}' {words}"
 
 
-def test_a_point_repeated_after_resume_counts_once_and_the_later_wins(tmp_path):
+def test_of_a_point_repeated_after_resume_the_later_counts(tmp_path):
     run = write_run(tmp_path / "a", {0: [0.1, 0.2], 1: [0.1, 0.2]})
     with (run / "seed-0" / "metrics.jsonl").open("a") as file:
         file.write(
@@ -264,13 +264,13 @@ def test_a_point_repeated_after_resume_counts_once_and_the_later_wins(tmp_path):
     assert load_runs([run])[0].seeds[0].curve("win rate").tolist() == [[100.0, 200.0], [0.1, 0.7]]
 
 
-def test_one_seed_of_a_run_can_be_named(two):
+def test_one_seed_of_a_run_can_be_compared(two):
     run = load_runs([two[0] / "seed-3", two[0] / "seed-3"])
     assert [[s.seed for s in r.seeds] for r in run] == [[3]]
     assert compare([two[0] / "seed-3"]).rows[0].scores == (0.625,)
 
 
-def test_labels_name_what_differs(tmp_path):
+def test_labels_show_the_settings_that_differ(tmp_path):
     seeds = finished([0.5, 0.6])
     a = write_run(tmp_path / "x" / "a", seeds, config={"optimiser": {"lr": 0.001}, "out": "p"})
     b = write_run(tmp_path / "x" / "b", seeds, config={"optimiser": {"lr": 0.01}, "out": "q"})
@@ -286,7 +286,7 @@ def test_labels_name_what_differs(tmp_path):
     assert labels(b, d) == [f"mappo ({b})", f"mappo ({d})"]
 
 
-def test_equal_configurations_are_called_the_same_on_every_environment(tmp_path):
+def test_equal_configurations_have_the_same_label_on_every_environment(tmp_path):
     """Settings that differ between environments only, as presets do, are not in a label."""
     seeds = finished([0.5, 0.6])
 
@@ -315,7 +315,7 @@ def test_equal_configurations_are_called_the_same_on_every_environment(tmp_path)
     ]
 
 
-def test_errors_are_one_sentence_with_the_nearest_right_thing(two, tmp_path):
+def test_errors_are_one_sentence_with_a_suggestion(two, tmp_path):
     def message(*paths):
         with pytest.raises(GraspError) as caught:
             load_runs(paths)
@@ -340,7 +340,7 @@ def test_errors_are_one_sentence_with_the_nearest_right_thing(two, tmp_path):
     assert "is not a configuration of grasp" in message(empty)
 
 
-def test_everything_printed_carries_the_protocol(two):
+def test_every_output_includes_the_protocol(two):
     result = compare(two)
     for shown in (text(render(result)), markdown(result), latex(result)):
         assert "32 greedy episodes at 4 evenly spaced points" in shown
@@ -349,7 +349,7 @@ def test_everything_printed_carries_the_protocol(two):
     assert "P(mappo > grasp-mappo)" in text(render(result))
 
 
-def test_many_pairs_take_a_line_an_algorithm(tmp_path):
+def test_many_pairs_have_a_line_per_algorithm(tmp_path):
     seeds = finished([0.5, 0.6])
     runs = [write_run(tmp_path / str(k), seeds, config={"layers": str(k)}) for k in range(4)]
     result = compare(runs)
@@ -380,7 +380,7 @@ def test_latex_is_booktabs_and_escaped(two):
     assert "mappo $-$ grasp-mappo at equal seeds" in "\n".join(lines)
 
 
-def test_latex_keeps_warnings_out_of_the_paper(tmp_path):
+def test_latex_has_warnings_as_comments(tmp_path):
     run = write_run(tmp_path / "a_b", finished([0.5]), env="smax/5m_vs_6m")
     shown = latex(compare([run]))
     assert r"smax/5m\_vs\_6m" in shown
@@ -451,7 +451,7 @@ def test_curves_are_drawn_in_the_colours_of_their_algorithms(two, tmp_path):
     assert near(one, vermilion) > 1000
 
 
-def test_drawing_leaves_pyplot_alone(two, tmp_path):
+def test_drawing_does_not_change_pyplot(two, tmp_path):
     import matplotlib as mpl
 
     before = dict(mpl.rcParams)
@@ -523,7 +523,7 @@ def test_short_steps(steps, expected):
     assert short(steps) == expected
 
 
-def test_a_seed_that_has_not_begun_is_named(tmp_path):
+def test_a_seed_that_has_not_begun_is_warned_of(tmp_path):
     run = write_run(tmp_path / "a", finished([0.5, 0.6]), config={"seed": 0, "seeds": 4})
     warnings = compare([run]).warnings
     assert has(warnings, "seed 2 has not begun")
@@ -531,14 +531,14 @@ def test_a_seed_that_has_not_begun_is_named(tmp_path):
     assert not has(compare([run / "seed-0"]).warnings, "has not begun"), "one seed was asked for"
 
 
-def test_who_never_wins_reaches_no_threshold(tmp_path):
+def test_an_algorithm_that_never_wins_reaches_no_threshold(tmp_path):
     run = write_run(tmp_path / "a", {0: ([0.0] * 4, 0.0), 1: ([0.0] * 4, 0.0)})
     row = compare([run]).rows[0]
     assert row.reached.steps == (np.inf, np.inf)
     assert np.isnan(row.reached.threshold)
 
 
-def test_every_number_of_a_row_stands_in_its_own_column(two, tmp_path):
+def test_every_number_of_a_row_is_in_its_column(two, tmp_path):
     """Scores whose mean, median, IQM and interval all differ."""
     run = write_run(tmp_path / "c", finished([0.1, 0.2, 0.3, 0.4, 0.9]), algo="vdn")
     result = compare([*two, run])
@@ -554,14 +554,14 @@ def test_every_number_of_a_row_stands_in_its_own_column(two, tmp_path):
     assert low < row.iqm < high
 
 
-def test_a_number_that_does_not_exist_is_an_empty_cell(tmp_path):
+def test_an_undefined_number_is_an_empty_cell(tmp_path):
     run = write_run(tmp_path / "a", {0: ([0.0] * 4, 0.0), 1: ([0.0] * 4, 0.0)})
     (line, *_) = csv.DictReader(export.rows(compare([run])).splitlines())
     assert line["threshold"] == ""
     assert line["steps_to_threshold"] in ("", "None")
 
 
-def test_over_all_environments_mean_and_median_are_what_they_say(two, tmp_path):
+def test_mean_and_median_over_all_environments(two, tmp_path):
     more = [
         write_run(tmp_path / f"8m-{name}", finished(tops), algo=name, env="smax/8m")
         for name, tops in (("mappo", [0.0, 0.1, 0.2, 0.3, 0.9]), ("grasp-mappo", [0.2, 0.2, 0.2, 0.2, 1.0]))
@@ -573,7 +573,7 @@ def test_over_all_environments_mean_and_median_are_what_they_say(two, tmp_path):
     assert found.iqm.value != pytest.approx(found.mean.value)
 
 
-def test_a_paper_s_scores_stand_beside_ours_in_every_table(two, tmp_path):
+def test_the_paper_s_scores_are_beside_ours_in_every_table(two, tmp_path):
     claims = {("smax/3m", "grasp-mappo"): "0.967 ± 0.031"}
     result = compare(two, out=tmp_path / "out", claims=claims, notes=["the maps are our guess"])
     ours = [0.75, 1.0, 0.875, 0.9375, 0.5]

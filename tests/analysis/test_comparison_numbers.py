@@ -44,8 +44,8 @@ def test_every_score_is_summarised_and_the_absolute_one_compared(pair):
     assert shown.index(tables.NAMES["absolute"]) < shown.index(tables.NAMES["last 10 %"])
 
 
-def test_the_whole_run_is_the_mean_of_all_that_was_learned(tmp_path):
-    """Step 0 is nobody's learning; where there is nothing else, it is all there is."""
+def test_the_whole_run_is_the_mean_of_all_evaluations_but_the_untrained(tmp_path):
+    """The evaluation at step 0 counts only if there is no other."""
     late = {s: ([0.9, 0.0, 0.1 * s, 1.0], 1.0) for s in range(4)}
     run = write_run(tmp_path / "a", late, points=(0, 100, 200, 300))
     begun = write_run(tmp_path / "b", {0: [0.3], 1: [0.5]}, points=(0,), algo="qmix")
@@ -54,8 +54,8 @@ def test_the_whole_run_is_the_mean_of_all_that_was_learned(tmp_path):
     assert rows[1].by["whole run"].scores == pytest.approx((0.3, 0.5))
 
 
-def test_another_score_is_compared_where_it_is_asked_for(tmp_path):
-    """One learns late and ends higher, the other learns early and ends lower: each wins by a score."""
+def test_the_score_can_be_chosen(tmp_path):
+    """One learns late and ends higher, the other learns early and ends lower: each wins by one score."""
     late = write_run(tmp_path / "a", {s: ([0.0, 0.0, 0.1, 0.9 + 0.01 * s], 0.9 + 0.01 * s) for s in range(5)})
     early = write_run(
         tmp_path / "b", {s: ([0.6, 0.6, 0.6, 0.6 + 0.01 * s], 0.6 + 0.01 * s) for s in range(5)}, algo="qmix"
@@ -92,12 +92,12 @@ def test_pairs_hold_difference_permutation_and_equal_seeds(pair):
     assert "3 pairs (without seeds 0, 4)" in tables.markdown(result)
 
 
-def test_seeds_that_cannot_be_paired_are_said_to_be_so(tmp_path):
+def test_sides_without_common_seeds_have_no_paired_difference(tmp_path):
     a = write_run(tmp_path / "a", {0: (ramp(0.5), 0.5), 1: (ramp(0.6), 0.6)})
     b = write_run(tmp_path / "b", {2: (ramp(0.5), 0.5), 3: (ramp(0.7), 0.7)}, algo="qmix")
     result = compared(a, b)
     assert result.improvements[0].paired is None
-    assert "no seed number is on both sides" in tables.markdown(result)
+    assert "no common seeds" in tables.markdown(result)
 
 
 def test_speed_is_timed_at_three_quarters_of_the_best_and_late_seeds_are_counted(tmp_path):
@@ -113,11 +113,11 @@ def test_speed_is_timed_at_three_quarters_of_the_best_and_late_seeds_are_counted
     assert rows[1].reached.median == math.inf
     shown = tables.markdown(compared(a, b))
     assert (
-        "average 0.600; never is later than any other: mappo 500 [500, 800]; qmix never [800, never], 1 of 3 seeds."
+        "average 0.600; 'never' counts as infinite: mappo 500 [500, 800]; qmix never [800, never], 1 of 3 seeds."
         in shown
     )
     assert compared(a, b, threshold=0.1).rows[1].reached.steps == (200.0, 600.0, 200.0)
-    with pytest.raises(GraspError, match="threshold must lie above 0 and up to 1"):
+    with pytest.raises(GraspError, match="threshold must be above 0 and at most 1"):
         compared(a, b, threshold=80.0)
 
 
@@ -127,19 +127,21 @@ def test_returns_are_scaled_from_the_worst_evaluation_or_chance_to_the_best_seed
     scale = compared(a, b).scales[0]
     assert (scale.low, scale.high) == (2.5, 40.0)
     assert scale.of([2.5, 40.0]).tolist() == [0.0, 1.0]
-    assert "0 is 2.50 (the lowest evaluation of any seed), 1 is 40.00 (the highest score of a seed)" in scale.words
+    assert (
+        "0 is 2.50 (the lowest evaluation of any seed), 1 is 40.00 (the highest score of a seed)" in scale.description
+    )
     given = compared(a, b, chance={"smax/3m": 0.0}).scales[0]
     assert (given.low, given.high) == (0.0, 40.0)
-    assert "0 is 0.00 (random play as given)" in given.words
-    # The threshold is a share of the scale: half way from 0 to 40 is 20, which the mean of three reaches at 300.
+    assert "0 is 0.00 (random play)" in given.description
+    # The threshold is a fraction of the scale: half way from 0 to 40 is 20, which the mean of three reaches at 300.
     assert compared(a, b, chance={"smax/3m": 0.0}, threshold=0.5).rows[1].reached.threshold == 20.0
 
 
-def test_scores_that_never_rise_cannot_be_scaled_and_that_is_said(tmp_path):
+def test_scores_that_never_rise_are_not_scaled_and_warned_of(tmp_path):
     flat = write_run(tmp_path / "a", {0: ([0.0] * 4, 0.0), 1: ([0.0] * 4, 0.0)}, wins=False)
     result = compared(flat)
     assert math.isnan(result.scales[0].high)
-    assert has(result.warnings, "nothing is normalised")
+    assert has(result.warnings, "none is normalised")
 
 
 @pytest.fixture
@@ -155,7 +157,7 @@ def several(tmp_path):
     ]
 
 
-def test_aggregates_are_over_the_environments_that_algorithms_share(several):
+def test_aggregates_are_of_algorithms_that_ran_on_every_environment(several):
     result = compared(*several)
     assert [found.label for found in result.aggregates] == ["mappo", "qmix"]
     tasks = [[0.5, 0.75, 0.25], (np.array([10.0, 20.0, 40.0, 30.0]) - 2.5) / 37.5]
@@ -182,15 +184,15 @@ def test_one_environment_has_no_aggregate(pair):
     assert {p.env for p in result.profiles} == {"smax/3m"}
 
 
-def test_profiles_fall_from_one_to_nothing_over_the_scores_of_all(several):
+def test_profiles_fall_from_one_to_zero_over_the_range_of_all_scores(several):
     result = compared(*several)
     assert {(p.env, p.label) for p in result.profiles if p.env == OVERALL} == {(OVERALL, "mappo"), (OVERALL, "qmix")}
     for found in result.profiles:
-        assert (found.share[0], found.share[-1]) == (1.0, 0.0)
+        assert (found.fraction[0], found.fraction[-1]) == (1.0, 0.0)
     mappo, qmix, vdn = (p for p in result.profiles if p.env == "smax/3m")
     assert mappo.thresholds == qmix.thresholds == vdn.thresholds
     middle = int(np.searchsorted(mappo.thresholds, 0.6))
-    assert (mappo.share[middle], qmix.share[middle]) == (pytest.approx(1 / 3), 1.0)
+    assert (mappo.fraction[middle], qmix.fraction[middle]) == (pytest.approx(1 / 3), 1.0)
 
 
 def test_csv_has_a_line_for_each_score_and_quotes_its_cells(tmp_path):
@@ -232,7 +234,7 @@ def test_marl_eval_export_follows_its_schema(tmp_path):
     }
 
 
-def test_marl_eval_refuses_to_mix_and_writes_where_it_is_told(tmp_path, capsys):
+def test_marl_eval_refuses_other_output_options_and_writes_to_out(tmp_path, capsys):
     a = write_run(tmp_path / "a", finished([0.5, 0.75]))
     b = write_run(tmp_path / "b", finished([0.5, 0.6]), algo="qmix", version="0.1.0")
     words = ["compare", str(a), str(b), "--marl-eval"]

@@ -1,4 +1,4 @@
-"""The report: one file that needs nothing else, holds every number and runs nothing that came from a run."""
+"""The report: one self-contained file with every number, which executes nothing that came from a run."""
 
 import json
 import os
@@ -66,7 +66,7 @@ def test_text_from_runs_is_data_and_never_markup(tmp_path):
     assert "innerHTML" not in page
 
 
-def test_it_holds_what_a_reader_needs_to_check_it(two):
+def test_it_has_hashes_commands_and_protocols(two):
     runs = load_runs(two)
     result = comparison.compare(runs)
     found = html_report.content(result, runs)
@@ -82,24 +82,24 @@ def test_it_holds_what_a_reader_needs_to_check_it(two):
     assert [len(line["faint"]) for line in env["curves"]] == [5, 5]
     assert env["curves"][0]["x"] == [100, 200, 300, 400]
     assert [score["compared"] for score in env["scores"]] == [True, False, False]
-    assert env["scores"][0]["dots"][1] | {"words": ""} == {
+    assert env["scores"][0]["dots"][1] | {"text": ""} == {
         "label": "mappo",
         "value": 0.625,
         "low": result.rows[0].interval[0],
         "high": result.rows[0].interval[1],
         "dots": (0.5, 0.75, 0.25, 0.625, 1.0),
-        "words": "",
+        "text": "",
     }
-    assert [panel["words"] for panel in env["training"]] == ["conflict rate", "‖u*‖ / mean ‖g‖"]
+    assert [panel["title"] for panel in env["training"]] == ["conflict rate", "‖u*‖ / mean ‖g‖"]
     assert found["overall"] is None
     assert found["styles"]["mappo"] == {"colour": "#D55E00", "dash": ""}
 
 
-def test_several_environments_have_a_part_of_their_own(several):
+def test_several_environments_have_an_overall_section(several):
     runs = load_runs(several)
     found = html_report.content(comparison.compare(runs), runs)
     assert [line[0] for line in found["overall"]["lines"]] == ["mappo", "grasp-mappo"]
-    assert [chart["words"].split()[0] for chart in found["overall"]["charts"]] == [
+    assert [chart["title"].split()[0] for chart in found["overall"]["charts"]] == [
         "IQM",
         "mean",
         "median",
@@ -132,7 +132,7 @@ def test_write_makes_one_file_in_the_directory(two, tmp_path):
 
 
 def dom(page, tmp_path):
-    """The document after its script has run, and what it complained about."""
+    """The document after its script has run, and the console's messages."""
     if "GRASP_BROWSER" not in os.environ:
         pytest.skip("this test needs a browser; type: make test-browser")
     browser = shutil.which("chromium") or pytest.fail("no chromium; type: apt-get install -y chromium")
@@ -172,7 +172,7 @@ def test_a_browser_shows_hostile_text_as_text(tmp_path):
     assert "&lt;img src=x onerror=alert(1)&gt;" in shown
 
 
-def test_the_pair_s_winner_is_the_one_with_the_higher_score(tmp_path):
+def test_the_side_with_the_higher_score_is_ahead(tmp_path):
     paths = [
         write_run(tmp_path / name, finished(top), algo=name)
         for name, top in (("mappo", [0.1, 0.2]), ("vdn", [0.8, 0.9]))
@@ -180,7 +180,7 @@ def test_the_pair_s_winner_is_the_one_with_the_higher_score(tmp_path):
     runs = load_runs(paths)
     (pair,) = html_report.content(comparison.compare(runs), runs)["envs"][0]["pairs"]
     assert (pair["first"], pair["second"], pair["ahead"]) == ("mappo", "vdn", "vdn")
-    assert pair["chance"] == 0
+    assert pair["probability"] == 0
 
 
 def test_speed_is_in_steps(tmp_path):

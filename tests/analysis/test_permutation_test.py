@@ -40,7 +40,7 @@ def test_one_task_is_scipys_exact_test(n, m):
 
 @pytest.mark.parametrize("sizes", [[(2, 2), (2, 3)], [(3, 3), (2, 2), (3, 2)], [(2, 2), (2, 2), (2, 1), (3, 2)]])
 def test_several_tasks_are_relabelled_within_each_and_counted_exactly(sizes):
-    """Tasks that lie far apart do not blur each other."""
+    """Differences between tasks do not affect p."""
     rng = np.random.default_rng(sum(n for n, _ in sizes))
     a = [rng.normal(10 * task + 0.4, size=n) for task, (n, _) in enumerate(sizes)]
     b = [rng.normal(10 * task, size=m) for task, (_, m) in enumerate(sizes)]
@@ -56,7 +56,7 @@ def test_law_it_counts_what_the_definition_counts(tasks):
     assert permutation_p(a, b) == pytest.approx(counted(a, b), abs=1e-12)
 
 
-def test_eight_seeds_on_two_tasks_are_counted_and_draws_come_near(monkeypatch):
+def test_eight_seeds_on_two_tasks_are_counted_and_random_relabellings_agree(monkeypatch):
     rng = np.random.default_rng(3)
     a, b = rng.normal(0.8, size=(2, 8)), rng.normal(size=(2, 8))
     exact = permutation_p(list(a), list(b))
@@ -68,7 +68,7 @@ def test_eight_seeds_on_two_tasks_are_counted_and_draws_come_near(monkeypatch):
     assert drawn == pytest.approx([exact] * 2, abs=3 * math.sqrt(exact * (1 - exact) / permutation_test.EXACT))
 
 
-def test_it_is_honest_with_few_seeds_and_close_to_a_t_test_with_many():
+def test_it_is_valid_with_few_seeds_and_close_to_a_t_test_with_many():
     assert permutation_p([1.0, 2.0, 3.0], [7.0, 8.0, 9.0]) == pytest.approx(2 / 20)
     assert permutation_p([7.0] * 5, [6.0] * 5) == pytest.approx(2 / 252)
     assert permutation_p([1.0], [2.0]) == 1.0
@@ -79,7 +79,7 @@ def test_it_is_honest_with_few_seeds_and_close_to_a_t_test_with_many():
     assert permutation_p(a, b) == pytest.approx(scipy.stats.ttest_ind(a, b).pvalue, abs=0.01)
 
 
-def test_far_from_zero_equal_differences_are_equal():
-    """The observed labelling is one of those that are counted, however the sums round."""
+def test_equal_differences_far_from_zero_count_as_equal():
+    """The observed labelling is counted, however the sums round."""
     a, b = np.array([1, 2, 3]) * 1e-3 + 1e6, np.array([7, 8, 9]) * 1e-3 + 1e6
     assert permutation_p(a, b) == pytest.approx(2 / 20)

@@ -32,7 +32,7 @@ def test_bootstrap_of_the_mean_is_scipys_percentile_interval():
 
 
 @pytest.mark.parametrize(("seeds", "expected"), [(3, 0.74), (5, 0.90), (10, 0.93)])
-def test_the_interval_of_an_iqm_covers_as_often_as_the_docs_say(seeds, expected):
+def test_the_coverage_of_an_iqm_interval_is_as_documented(seeds, expected):
     drawn = np.random.default_rng(seeds).normal(size=(1000, seeds))
     bounds = np.array(
         [statistics.bootstrap(scores, statistics.iqm, reps=300, seed=i) for i, scores in enumerate(drawn)]
@@ -40,7 +40,7 @@ def test_the_interval_of_an_iqm_covers_as_often_as_the_docs_say(seeds, expected)
     assert np.mean((bounds[:, 0] <= 0) & (bounds[:, 1] >= 0)) == pytest.approx(expected, abs=0.03)
 
 
-def test_bootstrap_covers_the_true_mean_about_as_often_as_it_says():
+def test_bootstrap_coverage_of_the_true_mean_is_near_nominal():
     samples = np.random.default_rng(0).normal(loc=3.0, size=(300, 10))
     bounds = np.array([statistics.bootstrap(x, statistics.mean, reps=1000) for x in samples])
     coverage = np.mean((bounds[:, 0] <= 3.0) & (bounds[:, 1] >= 3.0))

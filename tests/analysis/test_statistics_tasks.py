@@ -71,24 +71,24 @@ def test_probability_of_improvement_over_tasks_is_rliables():
         statistics.probability_of_improvement(list(x.T), list(y.T)[:2])
 
 
-def test_a_profile_worked_out_by_hand():
+def test_a_profile_computed_by_hand():
     # Above 0.5: one of two and three of four runs; a run at the threshold is not above it.
     found = statistics.profile([[0.5, 0.75], [0.25, 0.6, 0.7, 1.0]], np.array([0.0, 0.5, 0.65, 1.0]))
-    np.testing.assert_allclose(found.share, [1.0, (1 / 2 + 3 / 4) / 2, (1 / 2 + 2 / 4) / 2, 0.0])
+    np.testing.assert_allclose(found.fraction, [1.0, (1 / 2 + 3 / 4) / 2, (1 / 2 + 2 / 4) / 2, 0.0])
     assert (found.low[0], found.high[0]) == (1.0, 1.0)
-    assert found.low[1] < found.share[1] < found.high[1]
+    assert found.low[1] < found.fraction[1] < found.high[1]
 
 
 def test_profile_band_is_that_of_plain_resampling_and_unknown_for_one_seed():
     thresholds = np.linspace(-0.2, 1.2, 15)
     found = statistics.profile(TASKS, thresholds, reps=4000)
-    np.testing.assert_allclose(found.share, [np.mean(tau < MATRIX) for tau in thresholds])
+    np.testing.assert_allclose(found.fraction, [np.mean(tau < MATRIX) for tau in thresholds])
     rng = np.random.default_rng(3)
     drawn = np.stack([column[rng.integers(10, size=(4000, 10))] for column in MATRIX.T], axis=-1)
     plain = [np.quantile((drawn > tau).mean(axis=(1, 2)), [0.025, 0.975]) for tau in thresholds]
     np.testing.assert_allclose(np.stack([found.low, found.high], axis=1), plain, atol=0.03)
     alone = statistics.profile([0.4], np.array([0.0, 0.5]))
-    assert alone.share.tolist() == [1.0, 0.0]
+    assert alone.fraction.tolist() == [1.0, 0.0]
     assert np.isnan([alone.low, alone.high]).all()
 
 
@@ -105,7 +105,7 @@ def test_difference_is_of_the_iqms_with_the_interval_of_plain_resampling():
     assert statistics.difference([1.0, math.nan], [0.0, 1.0]).interval is None
 
 
-def test_difference_over_tasks_draws_within_each():
+def test_difference_over_tasks_resamples_within_each():
     a, b = [[0.0, 0.01], [1.0, 1.01]], [[0.0, 0.01], [0.5, 0.51]]
     value, interval = statistics.difference(a, b, statistics.mean)
     low, high = interval or pytest.fail("no interval")
@@ -113,7 +113,7 @@ def test_difference_over_tasks_draws_within_each():
     assert 0.23 < low < high < 0.27
 
 
-def test_mean_difference_counts_tasks_alike_and_draws_within_each():
+def test_mean_difference_weights_tasks_equally_and_resamples_within_each():
     a, b = [[0.0, 1.0], [10.0, 10.2, 10.4, 10.6]], [[0.5, 0.7, 0.9], [10.0, 10.1]]
     value, interval = statistics.mean_difference(a, b)
     assert value == pytest.approx(((0.5 - 0.7) + (10.3 - 10.05)) / 2)
@@ -146,7 +146,7 @@ def test_paired_difference_pairs_by_seed_number():
 CURVE = np.array([[0.0, 10.0, 20.0, 30.0, 40.0, 50.0], [0.9, 0.0, 0.6, 0.9, 0.9, 0.1]])
 
 
-def test_steps_to_takes_the_mean_of_three_evaluations_and_the_first_time():
+def test_steps_to_is_the_first_time_the_mean_of_three_evaluations_reaches_it():
     assert statistics.steps_to(CURVE, 0.8) == 40.0
     assert statistics.steps_to(CURVE, 0.5) == 20.0
     assert statistics.steps_to(CURVE, 0.81) == math.inf
@@ -155,7 +155,7 @@ def test_steps_to_takes_the_mean_of_three_evaluations_and_the_first_time():
     assert statistics.steps_to(np.array([[1.0, 2.0, 3.0], [0.7, 0.7, 0.7]]), 0.7) == 3.0
 
 
-def test_median_steps_counts_a_censored_seed_as_infinitely_late():
+def test_median_steps_counts_a_censored_seed_as_infinite():
     assert statistics.median_steps([30.0, 10.0, math.inf]).value == 30.0
     assert statistics.median_steps([30.0, math.inf, math.inf]).value == math.inf
     value, interval = statistics.median_steps([10.0, 20.0, 30.0, 40.0, math.inf])
@@ -177,7 +177,7 @@ def test_bootstrap_of_a_curve_is_the_bootstrap_of_every_point():
 
 
 def test_bands_of_six_algorithms_take_seconds_not_minutes():
-    """2,000 draws for 6 algorithms x 10 seeds x 100 points: less than 5 s by contract, about 0.2 s alone."""
+    """2,000 resamples for 6 algorithms x 10 seeds x 100 points: at most 5 s, about 0.2 s on an idle core."""
     curves = np.random.default_rng(7).normal(size=(6, 100, 10))
     start = time.perf_counter()
     for values in curves:
@@ -202,7 +202,7 @@ def test_law_improvement_and_difference_are_antisymmetric(a, b):
 
 @given(st.lists(SCORES, min_size=1, max_size=4), st.integers(-8, 8), st.sampled_from([0.25, 2.0, 8.0]))
 @LAWS
-def test_law_aggregates_follow_a_change_of_units(tasks, shift, scale):
+def test_law_aggregates_are_equivariant_under_a_change_of_units(tasks, shift, scale):
     moved = [[scale * x + shift for x in task] for task in tasks]
     before, after = statistics.aggregate(tasks, reps=20), statistics.aggregate(moved, threshold=scale + shift, reps=20)
     for name in ("IQM", "mean", "median"):
@@ -213,12 +213,12 @@ def test_law_aggregates_follow_a_change_of_units(tasks, shift, scale):
 
 @given(st.lists(SCORES, min_size=1, max_size=4))
 @LAWS
-def test_law_a_profile_falls_from_one_to_nothing_and_its_area_is_the_mean(tasks):
+def test_law_a_profile_falls_from_one_to_zero_and_its_area_is_the_mean(tasks):
     thresholds = np.linspace(-5.0625, 5.0625, 163)  # a sixteenth apart, halfway between any two scores
     found = statistics.profile(tasks, thresholds, reps=50)
-    assert (found.share[0], found.share[-1]) == (1.0, 0.0)
-    assert (np.diff(found.share) <= 0).all()
-    area = thresholds[0] + found.share[:-1].sum() * np.diff(thresholds)[0]
+    assert (found.fraction[0], found.fraction[-1]) == (1.0, 0.0)
+    assert (np.diff(found.fraction) <= 0).all()
+    area = thresholds[0] + found.fraction[:-1].sum() * np.diff(thresholds)[0]
     assert area == pytest.approx(np.mean([np.mean(task) for task in tasks]), abs=0.07)
 
 

@@ -1,4 +1,4 @@
-"""The words of a verdict: never stronger than the numbers that it rests on."""
+"""Verdicts: never stronger than the numbers behind them."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from grasp.analysis.comparison import OVERALL, Improvement, Summary, compare, pa
 from grasp.analysis.permutation_test import permutation_p
 from grasp.analysis.run_data import load_runs
 from grasp.analysis.statistics import Estimate, Paired, difference, probability_of_improvement
-from grasp.analysis.verdict import sure, turned, verdicts
+from grasp.analysis.verdict import seen_from, sure, verdicts
 
 HIGH, LOW = [0.8, 0.85, 0.9, 0.82, 0.88], [0.4, 0.45, 0.5, 0.42, 0.48]
 
@@ -41,7 +41,7 @@ def found(gap=0.1, interval=(0.05, 0.2), p=0.01, probability=0.9, fewest=5):
         ("open", {"gap": float("nan"), "interval": None, "p": float("nan"), "probability": float("nan")}),
     ],
 )
-def test_how_sure(expected, numbers):
+def test_certainty_of_a_difference(expected, numbers):
     assert sure(found(**numbers)) == expected
 
 
@@ -61,37 +61,37 @@ def test_equal_algorithms_are_rarely_called_different(seeds, clear, unsettled):
 def test_a_pair_can_be_seen_from_either_side():
     paired = Paired((0, 1), 0.1, (0.05, 0.15), (2,))
     one = Improvement("e", "a", "b", 0.9, (0.7, 1.0), Estimate(0.1, (-0.05, 0.2)), 0.01, paired, 5)
-    other = turned(one, "b")
+    other = seen_from(one, "b")
     assert (other.first, other.second) == ("b", "a")
     assert other.probability == pytest.approx(0.1)
     assert other.interval == pytest.approx((0.0, 0.3))
     assert other.difference == (-0.1, (-0.2, 0.05))
     assert other.paired == ((0, 1), -0.1, (-0.15, -0.05), (2,))
-    assert turned(one, "a") is one
+    assert seen_from(one, "a") is one
 
 
 def test_five_seeds_far_apart_are_clear(tmp_path):
     (made,) = verdict(tmp_path, LOW, HIGH)
     assert (made.title, made.sure) == ("qmix is better than mappo on smax/3m", "clear")
     assert "The IQM of qmix (win rate) is 0.400 above that of mappo" in made.detail
-    assert "permutation p 0.0079; 5 seeds a side." in made.detail
+    assert "permutation p 0.0079; 5 seeds per side." in made.detail
 
 
-def test_three_seeds_cannot_settle_it_however_far_apart(tmp_path):
+def test_three_seeds_are_never_clear(tmp_path):
     (made,) = verdict(tmp_path, HIGH[:3], LOW[:3])
     assert made.title == "mappo scored higher than qmix on smax/3m, but 3 seeds cannot settle it"
     assert made.sure == "likely"
 
 
-def test_who_trained_for_less_has_that_told_and_many_comparisons_too(tmp_path):
+def test_shorter_training_and_the_number_of_comparisons_are_mentioned(tmp_path):
     low, names = [0.1, 0.15, 0.12, 0.11, 0.13], ("mappo", "qmix", "vdn", "happo", "ma2e")
     paths = [write_run(tmp_path / name, finished(HIGH if name == "qmix" else LOW), algo=name) for name in names[:4]]
     early = {seed: ([top / 2, top], top) for seed, top in enumerate(low)}
     paths.append(write_run(tmp_path / "ma2e", early, algo="ma2e"))
     (made,) = verdicts(compare(load_runs(paths)))
     assert made.title == "qmix is best on smax/3m"
-    assert "each taken alone: mappo, vdn, happo, ma2e (200 steps against 400)." in made.detail
-    assert made.detail.endswith("Nothing is corrected for 4 comparisons.")
+    assert "in pairwise comparisons: mappo, vdn, happo, ma2e (200 steps against 400)." in made.detail
+    assert made.detail.endswith("Not corrected for 4 comparisons.")
 
 
 def test_overlapping_seeds_are_no_clear_difference(tmp_path):
@@ -100,12 +100,12 @@ def test_overlapping_seeds_are_no_clear_difference(tmp_path):
     assert made.sure == "open"
 
 
-def test_one_seed_tells_nothing(tmp_path):
+def test_one_seed_is_too_few(tmp_path):
     (made,) = verdict(tmp_path, [0.9], [0.1])
-    assert (made.title, made.sure) == ("One seed cannot tell mappo and qmix apart on smax/3m", "open")
+    assert (made.title, made.sure) == ("One seed is too few to compare mappo and qmix on smax/3m", "open")
 
 
-def test_one_algorithm_is_compared_with_nothing(tmp_path):
+def test_one_algorithm_has_no_comparison(tmp_path):
     (made,) = verdict(tmp_path, HIGH)
     assert (made.title, made.sure) == ("mappo on smax/3m", "open")
 
@@ -113,13 +113,13 @@ def test_one_algorithm_is_compared_with_nothing(tmp_path):
 def test_the_best_of_three(tmp_path):
     (made,) = verdict(tmp_path / "a", LOW, HIGH, [0.1, 0.15, 0.12, 0.11, 0.13])
     assert (made.title, made.sure) == ("qmix is best on smax/3m", "clear")
-    assert made.detail.endswith("Clearly behind qmix, each taken alone: mappo, vdn.")
+    assert made.detail.endswith("Clearly behind qmix in pairwise comparisons: mappo, vdn.")
     (made,) = verdict(tmp_path / "b", LOW, HIGH, [0.84, 0.86, 0.88, 0.83, 0.8])
     assert made.title == "qmix leads on smax/3m, but is not clearly ahead of vdn"
-    assert made.detail.endswith("Clearly behind qmix, each taken alone: mappo.")
+    assert made.detail.endswith("Clearly behind qmix in pairwise comparisons: mappo.")
     (made,) = verdict(tmp_path / "c", HIGH, HIGH[::-1], [0.84, 0.86, 0.88, 0.83, 0.8])
     assert (made.title, made.sure) == ("No clear winner on smax/3m", "open")
-    assert "of 3 algorithms reach from 0.843 to 0.850; at least 5 seeds each." in made.detail
+    assert "of 3 algorithms range from 0.843 to 0.850; at least 5 seeds each." in made.detail
 
 
 def test_a_lucky_checkpoint_is_not_a_better_algorithm(tmp_path):
@@ -136,7 +136,7 @@ def test_forced_comparisons_are_never_clear(tmp_path):
     a = write_run(tmp_path / "a", finished(HIGH))
     b = write_run(tmp_path / "b", finished(LOW), algo="qmix", version="0.1.0")
     (made,) = verdicts(compare(load_runs([a, b]), force=True))
-    assert made.title == "Runs that differ in more than the algorithm: mappo is better than qmix on smax/3m"
+    assert made.title == "The runs differ in more than the algorithm: mappo is better than qmix on smax/3m"
     assert made.sure == "open"
 
 
@@ -157,11 +157,11 @@ def test_a_diverged_seed_is_never_best(tmp_path):
     (made,) = verdict(tmp_path, [0.9, float("nan"), 0.9], LOW[:3])
     assert made.sure == "open"
     assert made.title == "No clear difference between qmix and mappo on smax/3m"
-    assert made.detail == "A score of qmix or mappo is not a number."
+    assert made.detail == "A score of qmix or mappo is NaN."
 
 
 def test_equal_algorithms_over_three_environments_are_rarely_called_different():
-    """One of them is saturated, and they lie far apart."""
+    """The environments' scores lie far apart, and one is saturated."""
     drawn = np.random.default_rng(0).normal(size=(200, 2, 3, 5)) * np.array([[[0.05], [0.1], [0.001]]]) + np.array(
         [[[0.2], [0.6], [0.99]]]
     )
@@ -172,7 +172,7 @@ def test_equal_algorithms_over_three_environments_are_rarely_called_different():
     assert 0.005 <= words.count("clear") / 200 <= 0.08
 
 
-def test_of_those_that_are_level_by_one_score_the_best_by_the_other_is_meant(tmp_path):
+def test_ties_in_one_score_are_broken_by_the_other(tmp_path):
     """As on the climbing game: equal best checkpoints, and the first by name ends lower than another."""
     tied = {seed: ([0.1, 0.1, 0.1, end], 0.9) for seed, end in enumerate([0.3, 0.31, 0.32, 0.33, 0.34])}
     ahead = {seed: ([0.1, 0.1, 0.1, end], 0.9) for seed, end in enumerate([0.8, 0.81, 0.82, 0.83, 0.84])}

@@ -12,12 +12,12 @@ from paths import PAPER
 from processes import WAIT, lines_of, start, wait_for
 from rich.console import Console
 
-from grasp import cli, reproduction, runs
+from grasp import cli, runs
 from grasp.analysis.run_data import LAST
 from grasp.consensus import OPERATORS
 from grasp.envs import base as envs
 from grasp.envs.skirmish import env as skirmish
-from grasp.reproduction import suites
+from grasp.reproduction import runner, suites
 from grasp.reproduction.suites import BUDGETS, COUNTERPARTS, SUITES, Suite, plain
 from grasp.types import GraspError
 
@@ -30,11 +30,11 @@ TINY = {
 @pytest.mark.parametrize("name", SUITES)
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_every_run_of_every_suite_can_be_configured(name, budget, monkeypatch):
-    monkeypatch.setattr(reproduction, "resolved", lambda config: config)  # which would start simulators
+    monkeypatch.setattr(runner, "resolved", lambda config: config)  # which would start simulators
     suite = SUITES[name]
     for env in suite.envs:
         for where in (env, COUNTERPARTS.get(env, env)):
-            jobs = [reproduction.plan(Path("x"), where, entry, suite, BUDGETS[budget], {}) for entry in suite.entries]
+            jobs = [runner.plan(Path("x"), where, entry, suite, BUDGETS[budget], {}) for entry in suite.entries]
             assert len({job.path for job in jobs}) == len(jobs), "two entries share a folder"
             if not BUDGETS[budget].sized:
                 assert {job.config.steps for job in jobs} == {BUDGETS[budget].steps}, "all have the same budget"
@@ -45,7 +45,7 @@ def test_a_run_s_own_size_is_that_of_the_budget_of_results_alone():
     suite = SUITES["results-3m"]
 
     def planned(budget, **options):
-        return reproduction.plan(Path("x"), "smax/3m", suite.entries[0], suite, BUDGETS[budget], options).config
+        return runner.plan(Path("x"), "smax/3m", suite.entries[0], suite, BUDGETS[budget], options).config
 
     ours, short = planned("results"), planned("short")
     assert (ours.steps, ours.seeds, ours.hyper.decay) == (6_000_000, 5, 6_000_000)
@@ -89,7 +89,7 @@ def small(monkeypatch):
 
 def reproduce(out, **changes):
     said = io.StringIO()
-    result = reproduction.reproduce("small", out=out, console=Console(width=200, file=said), **TINY | changes)
+    result = runner.reproduce("small", out=out, console=Console(width=200, file=said), **TINY | changes)
     return result, said.getvalue()
 
 
@@ -123,7 +123,7 @@ def test_a_suite_goes_on_only_with_its_own_runs(small, tmp_path):
 
 def test_a_run_that_fails_does_not_keep_the_others_from_running(small, tmp_path):
     other = Suite("another", ("matrix/climbing",), plain("mappo"), "default")
-    job = reproduction.plan(tmp_path / "here", "matrix/climbing", other.entries[0], other, BUDGETS["smoke"], TINY)
+    job = runner.plan(tmp_path / "here", "matrix/climbing", other.entries[0], other, BUDGETS["smoke"], TINY)
     run = runs.create(job.path, job.config, envs.make("matrix/climbing").spec)
     with runs.writing(run, 0), pytest.raises(GraspError, match="being written .*; the same command goes on with what"):
         reproduce(tmp_path / "here")
@@ -218,16 +218,14 @@ def test_what_is_left_of_a_run_that_was_being_made_is_no_run(left, tmp_path):
 
 def test_a_directory_with_anything_else_in_it_is_left_alone(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    config = reproduction.plan(
-        tmp_path, "matrix/climbing", plain("mappo")[0], SUITES["fig-mpe"], BUDGETS["smoke"], {}
-    ).config
+    config = runner.plan(tmp_path, "matrix/climbing", plain("mappo")[0], SUITES["fig-mpe"], BUDGETS["smoke"], {}).config
     with pytest.raises(GraspError, match="exists already"):
         runs.create(tmp_path, config, envs.make("matrix/climbing").spec)
 
 
 def test_a_claim_tells_of_which_game_it_is_where_ours_stands_in():
     played = {"skirmish/MMM2": "smac/MMM2", "smac/5m_vs_6m": "smac/5m_vs_6m"}
-    found = reproduction.claimed(SUITES["table1-smac"], played)
+    found = runner.claimed(SUITES["table1-smac"], played)
     assert found["skirmish/MMM2", "mappo"] == "0.717 ± 0.218 (smac/MMM2)"
     assert found["smac/5m_vs_6m", "mappo"] == "0.815 ± 0.075"
     assert ("smac/MMM2", "mappo") not in found

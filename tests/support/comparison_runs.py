@@ -1,4 +1,4 @@
-"""Synthetic run directories, and what is asked of a comparison of them."""
+"""Synthetic run directories for tests of comparisons."""
 
 import io
 import json

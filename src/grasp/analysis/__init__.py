@@ -1,6 +1,6 @@
-"""From run directories to numbers, verdicts and reports (`grasp compare`).
+"""From run directories to scores, intervals, verdicts and reports (`grasp compare`).
 
-`run_data` reads runs; `comparison` turns them into rows and intervals with `statistics` and `permutation_test`;
-`comparability` warns of what should not be compared; `verdict` says it in words. `tables`, `plots`, `export` and
-`html_report` write it down. Open `comparison` first. Imports runs, config and types.
+`run_data` reads runs and `labels` names them; `comparability` checks that they may be compared; `comparison` computes
+rows and pairs with `statistics` and `permutation_test`; `verdict` puts the result in a sentence; `tables`, `plots`,
+`export` and `html_report` write it. Open `comparison` first. Imports runs, config and types.
 """

@@ -1,13 +1,13 @@
-"""What runs on one environment must share before their scores may stand side by side, and what a reader is told.
+"""Whether the scores of runs on one environment are comparable.
 
-Refused unless forced: other versions of the environment (another game under the same name), and other numbers of
-episodes in an evaluation or at the end: they set the noise of a score and, since the absolute metric takes the best of
-many noisy evaluations, how far that choice flatters it. All evaluations of grasp are greedy, and which score is
-compared is one decision for all runs on an environment, so neither can differ.
+Refused unless forced: different versions of the environment, whose dynamics may differ, and different numbers of
+episodes per evaluation or at the end. Episodes set the noise of a score, and the absolute metric is the best of many
+noisy evaluations: the noisier they are, the more it overestimates. Evaluations are always greedy, and one score is
+chosen for all runs on an environment, so neither can differ.
 
-Only told: commits and versions of grasp, versions of jax, steps, seeds and the spacing of evaluations. Algorithms have
-iterations of different lengths, and runs of different lengths are a question one may ask ("is 20k steps of QMIX
-enough?"); curves show both.
+A warning only: different commits and versions of grasp, versions of jax, steps, seeds, and spacing of evaluations.
+Iterations of different algorithms differ in length, and comparing runs of different lengths is a legitimate question
+("are 20k steps of QMIX enough?").
 """
 
 import numpy as np
@@ -18,30 +18,30 @@ from grasp.types import GraspError
 
 
 def final_of(group: list[RunData], score: str | None = None) -> str:
-    """The score that was asked for, or else the one that all runs on an environment have: the absolute metric, or the
-    last tenth of evaluations."""
-    finished = all(seed.absolute for run in group for seed in run.seeds)
+    """The chosen score; by default the absolute metric if all runs on an environment have it, else the last tenth of
+    evaluations."""
+    has_absolute = all(seed.absolute for run in group for seed in run.seeds)
     if score is not None and score not in SCORES:
         raise GraspError(f"score must be one of {', '.join(SCORES)}, not '{score}'")
-    if score == "absolute" and not finished:
+    if score == "absolute" and not has_absolute:
         raise GraspError(f"{group[0].env}: not every seed has its absolute metric yet; use --score last or whole")
-    return SCORES[score] if score else ABSOLUTE if finished else LAST
+    return SCORES[score] if score else ABSOLUTE if has_absolute else LAST
 
 
 def check(group: list[RunData], force: bool) -> list[str]:
-    """Refuse runs whose scores measure different things; if forced, the differences as warnings."""
+    """Refuse runs whose scores measure different things; if forced, return the differences as warnings."""
     found = _differing("environment versions", group, [run.env_version for run in group])
     found += _differing("evaluation protocols", group, [_episodes(run) for run in group])
     if found and not force:
         raise GraspError(
-            f"{group[0].env}: {' and '.join(found)}, so these scores measure different things; compare the runs apart, "
-            f"or add --force to mix them with a warning"
+            f"{group[0].env}: {' and '.join(found)}, so the scores are not comparable; compare the runs separately, "
+            f"or add --force to compare them with a warning"
         )
     return found
 
 
-def distrust(group: list[RunData], metric: str, final: str) -> list[str]:
-    """Everything else about the runs on one environment that a reader of their numbers must know."""
+def warnings_of(group: list[RunData], metric: str, final: str) -> list[str]:
+    """Differences and gaps of the runs on one environment that qualify their scores."""
     found = [w for run in group for w in _unfinished(run)]
     if not all("env_version" in run.versions for run in group):
         found.append("not every run has recorded the environment's version")
@@ -58,7 +58,7 @@ def distrust(group: list[RunData], metric: str, final: str) -> list[str]:
     if metric == "return" and any(run.has_wins for run in group):
         found.append("only some runs record wins, so returns are compared")
     for run in group:
-        found += _narrow(run, metric, final)
+        found += _without_interval(run, metric, final)
     return found
 
 
@@ -71,15 +71,16 @@ def _unfinished(run: RunData) -> list[str]:
 
 
 def _episodes(run: RunData) -> str:
-    """How many episodes a score stands on, by plan, so that an unfinished run has the same protocol."""
+    """The number of episodes behind a score. The final one is the configured number, so that an unfinished run has the
+    same protocol."""
     each = span({e.episodes for s in run.seeds for e in s.evaluations}) or run.config.get("eval_episodes", "unknown")
     again = run.config.get("final_episodes") or span({s.absolute.episodes for s in run.seeds if s.absolute}) or "none"
-    return f"{each} greedy episodes an evaluation, {again} at the end"
+    return f"{each} greedy episodes per evaluation, {again} at the end"
 
 
 def _points(run: RunData) -> str:
     gaps = np.concatenate([np.diff(s.curve("return")[0]) for s in run.seeds])
-    # Two digits: evaluations fall on whole iterations, whose length may differ a little between algorithms.
+    # Two digits: evaluations fall on whole iterations, whose lengths differ slightly between algorithms.
     return f"every {float(f'{np.median(gaps):.2g}'):,.0f} env steps" if len(gaps) else "once"
 
 
@@ -91,13 +92,13 @@ def _differing(what: str, group: list[RunData], values: list[str]) -> list[str]:
     return [f"{what} differ between the runs ({each})"]
 
 
-def _narrow(run: RunData, metric: str, final: str) -> list[str]:
-    """Why a run has no interval over seeds."""
+def _without_interval(run: RunData, metric: str, final: str) -> list[str]:
+    """The reason why a run has no interval over seeds, if it has none."""
     scores = [seed.score(metric, final) for seed in run.seeds]
     if np.isnan(scores).any():
-        return [f"{run.label} has a score that is not a number"]
+        return [f"{run.label} has a score of NaN"]
     if len(scores) > 1:
-        same = f"all {len(scores)} seeds of {run.label} score the same, so no interval over seeds"
+        same = f"all {len(scores)} seeds of {run.label} have the same score, so no interval over seeds"
         return [same] if len(set(scores)) == 1 else []
     lines = run.seeds[0].scored(final)
     text = f"{run.label} has one seed, so no interval over seeds"
@@ -108,4 +109,4 @@ def _narrow(run: RunData, metric: str, final: str) -> list[str]:
         0.0,
         1.0,
     )
-    return [f"{text}; over its {episodes:,} episodes alone: [{low:.3f}, {high:.3f}] (Wilson)"]
+    return [f"{text}; over its {episodes:,} episodes: [{low:.3f}, {high:.3f}] (Wilson)"]

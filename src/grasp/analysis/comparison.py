@@ -1,9 +1,9 @@
-"""Compare runs: scores over seeds with intervals, pairs of algorithms, aggregates over environments, and a verdict.
+"""Compare runs: scores over seeds with intervals, pairs of algorithms, and aggregates over environments.
 
-A seed has three scores: its absolute metric (the best checkpoint, evaluated again), and the means of the last tenth of
-its evaluations and of all. Each is summarised; pairs and aggregates take the one that is asked for, else the absolute
-metric where every seed on the environment has one, else the last tenth. `grasp.analysis.comparability` says what may
-be compared.
+A seed has three scores: its absolute metric (the best checkpoint, evaluated again), the mean of the last tenth of its
+evaluations, and the mean of all. All three are summarised; pairs and aggregates use the chosen one, by default the
+absolute metric if every seed on the environment has one, else the last tenth. `grasp.analysis.comparability` checks
+which runs may be compared.
 """
 
 import itertools
@@ -14,23 +14,22 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from grasp.analysis import comparability as protocol
-from grasp.analysis import statistics
+from grasp.analysis import comparability, statistics
 from grasp.analysis.permutation_test import permutation_p
 from grasp.analysis.run_data import ABSOLUTE, LAST, METRICS, WHOLE, RunData, in_figures, metric_of
 from grasp.analysis.statistics import Estimate, Interval, Paired
 from grasp.types import GraspError
 
-SHARE = 0.75
-"""Of the best algorithm's score: the threshold whose first reaching is the measure of speed, unless one is given."""
+FRACTION = 0.75
+"""Of the best algorithm's score: the default threshold for the steps to a threshold."""
 POINTS = 101
-"""Thresholds of a performance profile."""
+"""Number of thresholds of a performance profile."""
 OVERALL = "all environments"
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One definition of the score, over seeds."""
+    """One score, over seeds."""
 
     seeds: tuple[int, ...]
     scores: tuple[float, ...]
@@ -43,7 +42,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Reached:
-    """Env steps until a threshold: of each seed (infinity: not within its run) and their median."""
+    """Env steps to a threshold: of each seed (infinity if its run ends before) and their median."""
 
     threshold: float
     steps: tuple[float, ...]
@@ -53,27 +52,27 @@ class Reached:
 
 @dataclass(frozen=True)
 class Row(Summary):
-    """One run: the summary of the score that is compared, all scores apart, and what they rest on."""
+    """One run: the summary of the compared score, the summaries of all scores, and where they come from."""
 
     label: str
     env: str
     metric: str
     final: str
-    """The score that is compared: a key of `by`."""
+    """The name of the compared score: a key of `by`."""
     by: Mapping[str, Summary]
-    """Every score, by its name in `grasp.analysis.run_data`; the absolute metric where some seed has one."""
+    """Every score, by its name in `grasp.analysis.run_data`; the absolute metric only if some seed has one."""
     reached: Reached
     env_steps: tuple[int, int]
     protocol: str
     env_version: str
     path: str
     claim: str = ""
-    """What a paper reports of it, mean ± standard deviation over seeds."""
+    """The paper's score for this algorithm and environment, mean ± standard deviation over seeds."""
 
 
 @dataclass(frozen=True)
 class Improvement:
-    """Two algorithms on one environment, or on all of them together (then in normalised scores)."""
+    """Two algorithms on one environment, or over all environments (then in normalised scores)."""
 
     env: str
     first: str
@@ -84,21 +83,21 @@ class Improvement:
     difference: Estimate
     """Of the IQMs."""
     p: float
-    """How often chance alone would part the means as far."""
+    """p value of the permutation test of the difference of means."""
     paired: Paired | None
-    """Mean difference at equal seeds; None where no seed number is on both sides, or over several environments."""
+    """Mean difference at equal seeds; None if no seed is on both sides, or over several environments."""
     fewest: int
-    """Seeds on the smaller side."""
+    """Number of seeds on the smaller side."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How the scores of an environment become comparable with another's: `low` is 0 and `high` is 1."""
+    """The normalisation of an environment's scores: `low` becomes 0 and `high` becomes 1."""
 
     env: str
     low: float
     high: float
-    words: str
+    description: str
 
     def of(self, scores: Sequence[float]) -> Float[np.ndarray, "_"]:
         return (np.asarray(scores, dtype=float) - self.low) / (self.high - self.low)
@@ -117,19 +116,19 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Curve:
-    """The performance profile of one algorithm on one environment (in its metric) or on all (normalised)."""
+    """The performance profile of one algorithm on one environment (in its metric) or over all (normalised)."""
 
     env: str
     label: str
     thresholds: tuple[float, ...]
-    share: tuple[float, ...]
+    fraction: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` found; `grasp.analysis.tables` and `grasp.analysis.html_report` show it."""
+    """The result of `compare`; `grasp.analysis.tables` and `grasp.analysis.html_report` display it."""
 
     rows: tuple[Row, ...]
     improvements: tuple[Improvement, ...]
@@ -137,7 +136,7 @@ class Comparison:
     aggregates: tuple[Aggregate, ...]
     profiles: tuple[Curve, ...]
     mixed: tuple[str, ...]
-    """Environments whose runs differ in version or protocol and are compared by force."""
+    """Environments whose runs differ in version or protocol and were compared with `force`."""
     warnings: tuple[str, ...]
 
 
@@ -152,29 +151,31 @@ def compare(
 ) -> Comparison:
     """Compare runs, environment by environment, then over all environments that the algorithms share.
 
-    GraspError where versions or protocols differ, unless forced. `threshold` is the normalised score whose reaching is
-    timed: a win rate as it is, a return as a share of its scale. `chance` is what random play returns, by environment.
-    `claims` are a paper's scores by environment and label, `notes` what a reader must know beside our own warnings.
+    Raises GraspError if versions or protocols differ, unless `force`. `threshold` is the normalised score for the steps
+    to a threshold: a win rate, or a fraction of the scale of returns. `chance` is the mean return of random play, by
+    environment. `claims` are the paper's scores, by environment and label. `notes` are printed before the warnings.
     """
     if threshold is not None and not 0 < threshold <= 1:
-        raise GraspError(f"threshold must lie above 0 and up to 1 (win rate, or share of the scale), not {threshold}")
+        raise GraspError(
+            f"threshold must be above 0 and at most 1 (a win rate, or a fraction of the scale), not {threshold}"
+        )
     warnings = [*notes, *(w for run in runs for w in run.warnings)]
     rows: list[Row] = []
     scales: list[Scale] = []
     mixed: list[str] = []
     for env in dict.fromkeys(run.env for run in runs):
         group = [run for run in runs if run.env == env]
-        metric, final = metric_of(group), protocol.final_of(group, score)
-        differing = protocol.check(group, force)
+        metric, final = metric_of(group), comparability.final_of(group, score)
+        differing = comparability.check(group, force)
         mixed += [env] if differing else []
         scale = _scale(group, metric, final, (chance or {}).get(env))
         best = max((_summary(run, metric, final).iqm for run in group), key=lambda x: -math.inf if math.isnan(x) else x)
-        timed = SHARE * scale.of([best])[0] if threshold is None else threshold
-        timed = timed if timed > 0 else math.nan  # who never got above the scale's zero has reached nothing
-        aim, known = scale.low + timed * (scale.high - scale.low), claims or {}
-        summary = [_row(run, metric, final, aim, known.get((env, run.label), "")) for run in group]
-        found = [*differing, *protocol.distrust(group, metric, final)]
-        found += ["no score lies above the scale's zero, so nothing is normalised"] * math.isnan(scale.high)
+        timed = FRACTION * scale.of([best])[0] if threshold is None else threshold
+        timed = timed if timed > 0 else math.nan  # a score of zero on the scale would be reached by any run
+        aim, reported = scale.low + timed * (scale.high - scale.low), claims or {}
+        summary = [_row(run, metric, final, aim, reported.get((env, run.label), "")) for run in group]
+        found = [*differing, *comparability.warnings_of(group, metric, final)]
+        found += ["no score is above the scale's zero, so none is normalised"] * math.isnan(scale.high)
         rows, scales = rows + summary, [*scales, scale]
         warnings += [f"{env}: {text}" for text in found]
     everywhere, notes = _shared(rows)
@@ -224,20 +225,20 @@ def _row(run: RunData, metric: str, final: str, threshold: float, claim: str) ->
 
 
 def _scale(group: list[RunData], metric: str, final: str, chance: float | None) -> Scale:
-    """Win rates as they are; returns from random play, or else the worst evaluation, to the best seed's score."""
+    """Win rates are not rescaled; returns are, from random play or the lowest evaluation to the best seed's score."""
     if metric == "win rate":
-        return Scale(group[0].env, 0.0, 1.0, "win rates as they are")
+        return Scale(group[0].env, 0.0, 1.0, "win rates, not rescaled")
     seen = [getattr(e, METRICS[metric]) for run in group for seed in run.seeds for e in seed.evaluations]
     low = min((x for x in seen if math.isfinite(x)), default=math.nan) if chance is None else chance
     scores = [score for run in group for score in _summary(run, metric, final).scores]
     high = max((x for x in scores if x > low), default=math.nan)
-    source = "the lowest evaluation of any seed" if chance is None else "random play as given"
+    source = "the lowest evaluation of any seed" if chance is None else "random play"
     ends = f"0 is {in_figures(low, metric)} ({source}), 1 is {in_figures(high, metric)} (the highest score of a seed)"
     return Scale(group[0].env, low, high, f"returns on a scale where {ends}")
 
 
 def pair(env: str, first: str, second: str, a: Summary, b: Summary) -> Improvement:
-    """Two algorithms by one of their scores."""
+    """Compare two algorithms by one of their scores."""
     by_seed = [dict(zip(side.seeds, side.scores, strict=True)) for side in (a, b)]
     return Improvement(
         env,
@@ -252,14 +253,14 @@ def pair(env: str, first: str, second: str, a: Summary, b: Summary) -> Improveme
 
 
 def _shared(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
-    """The algorithms that ran on every environment, if there are several of those, and who is left out."""
+    """The algorithms that ran on every environment, if there are several environments, and warnings."""
     envs = list(dict.fromkeys(row.env for row in rows))
     labels = list(dict.fromkeys(row.label for row in rows))
     everywhere = [label for label in labels if {row.env for row in rows if row.label == label} == set(envs)]
     if len(envs) < 2:
         return [], []
     missing = ", ".join(label for label in labels if label not in everywhere)
-    found = [f"over all environments: without {missing}, which did not run on every one"] if missing else []
+    found = [f"over all environments: without {missing}, which did not run on all of them"] if missing else []
     counts = {len(row.seeds) for row in rows if row.label in everywhere}
     if len(counts) > 1:
         found.append("over all environments: runs have different numbers of seeds; more seeds weigh more in the IQM")
@@ -267,7 +268,7 @@ def _shared(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
 
 
 def _tasks(rows: Sequence[Row], scales: Sequence[Scale], label: str) -> list[Float[np.ndarray, "_"]]:
-    """Normalised scores of an algorithm, one environment after the other."""
+    """Normalised scores of an algorithm, environment by environment."""
     return [scale.of(row.scores) for scale in scales for row in rows if (row.env, row.label) == (scale.env, label)]
 
 
@@ -281,8 +282,8 @@ def _pairs_over_all(rows: Sequence[Row], scales: Sequence[Scale], labels: list[s
     for first, second in itertools.combinations(labels, 2):
         a, b = _tasks(rows, scales, first), _tasks(rows, scales, second)
         fewest = min(len(task) for task in a + b)
-        chance, p = statistics.probability_of_improvement(a, b), permutation_p(a, b)
-        found.append(Improvement(OVERALL, first, second, *chance, statistics.difference(a, b), p, None, fewest))
+        probability, p = statistics.probability_of_improvement(a, b), permutation_p(a, b)
+        found.append(Improvement(OVERALL, first, second, *probability, statistics.difference(a, b), p, None, fewest))
     return found
 
 

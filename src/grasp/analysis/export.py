@@ -1,4 +1,4 @@
-"""A comparison as data: CSV, what JSON can hold, and the format of marl-eval."""
+"""A comparison as CSV, as values that JSON can represent, and in the format of marl-eval."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ from grasp.analysis.run_data import Evaluation, RunData, SeedData
 
 
 def finite(value: Any) -> Any:
-    """The same value with null for what JSON has no number for."""
+    """The same value with None in place of NaN and infinities, which JSON lacks."""
     if isinstance(value, dict):
         return {k: finite(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -27,7 +27,7 @@ def _csv(lines: Iterable[Sequence[object]]) -> str:
 
 
 def rows(comparison: Comparison) -> str:
-    """Every score of every run as CSV, one a line; an empty cell is a number that does not exist."""
+    """Every score of every run as CSV, one per line; undefined numbers are empty cells."""
     names = "env,algorithm,metric,score,compared,seeds,iqm,low,high,mean,median,env_steps,threshold,steps_to_threshold"
     lines: list[Sequence[object]] = [[*names.split(","), "seeds_at_threshold", "env_version", "protocol", "path"]]
     for row in comparison.rows:
@@ -42,7 +42,7 @@ def rows(comparison: Comparison) -> str:
 
 
 def points(comparison: Comparison, runs: Sequence[RunData]) -> str:
-    """Every evaluation of every seed as CSV, one a line."""
+    """Every evaluation of every seed as CSV, one per line."""
     metrics = {row.env: row.metric for row in comparison.rows}
     lines: list[Sequence[object]] = [("env", "algorithm", "seed", "env_steps", "metric", "value")]
     for run in runs:
@@ -53,10 +53,10 @@ def points(comparison: Comparison, runs: Sequence[RunData]) -> str:
 
 
 def marl_eval(runs: Sequence[RunData]) -> str:
-    """The evaluations as marl-eval's JSON: environment, task, algorithm, run, step; numbers an episode each.
+    """The evaluations as marl-eval's JSON: environment, task, algorithm, run, step; a list of numbers per episode.
 
-    Names are in lower case and without commas, as its loader wants them. It also wants equal numbers of runs and steps
-    everywhere and refuses other data itself; here nothing is left out to please it.
+    Its loader needs environments and tasks in lower case and names without commas. It also refuses data with unequal
+    numbers of runs or steps; all evaluations are exported all the same.
     """
     found: dict[str, Any] = {}
     for run in runs:
@@ -68,7 +68,7 @@ def marl_eval(runs: Sequence[RunData]) -> str:
 
 def _marl_run(seed: SeedData) -> dict[str, Any]:
     steps = {f"step_{i}": {"step_count": e.env_steps} | _marl_metrics(e) for i, e in enumerate(seed.evaluations)}
-    # Last, since the loader takes a run's last entry for it.
+    # The loader expects it as the last entry of a run.
     return steps | ({"absolute_metrics": _marl_metrics(seed.absolute)} if seed.absolute else {})
 
 

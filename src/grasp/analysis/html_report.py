@@ -1,7 +1,7 @@
-"""The report of a comparison: one HTML file that opens anywhere, without a network, for as long as there are browsers.
+"""The report of a comparison: one HTML file that needs no network.
 
-The page's scripts and style are inlined, and everything that comes from runs is data: JSON in a script element that no
-browser executes, put into the page as text only. A policy in the file forbids it to load anything.
+Scripts and style are inlined. Everything that comes from runs is data: JSON in a script element that browsers do not
+execute, inserted into the page as text only. A content security policy in the file forbids loading anything.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ PAGE = """<!doctype html>
 </head>
 <body>
 <main></main>
-<noscript>This page draws itself with a script, which this browser does not run; table.md has the numbers.</noscript>
+<noscript>This page needs JavaScript; table.md has the numbers.</noscript>
 <script type="application/json" id="data">{data}</script>
 <script type="module">
 {script}</script>
@@ -70,7 +70,7 @@ def _inlined(module: str, names: str) -> str:
 
 
 def content(comparison: Comparison, runs: Sequence[RunData]) -> dict[str, Any]:
-    """Everything that the page shows: numbers for charts, and for tables the words that every table here prints."""
+    """Everything that the page shows: numbers for charts, and formatted cells for tables."""
     envs = list(dict.fromkeys(row.env for row in comparison.rows))
     labels = list(dict.fromkeys(row.label for row in comparison.rows))
     seeds = sum(len(run.seeds) for run in runs)
@@ -88,7 +88,7 @@ def content(comparison: Comparison, runs: Sequence[RunData]) -> dict[str, Any]:
 
 
 def _style(colour: str, dash: Any) -> dict[str, str]:
-    # matplotlib counts in line widths, SVG in pixels.
+    # matplotlib's dash lengths are in line widths, SVG's in pixels.
     return {"colour": colour, "dash": "" if dash == "-" else " ".join(str(2 * length) for length in dash[1])}
 
 
@@ -114,8 +114,8 @@ def _env(comparison: Comparison, group: list[RunData]) -> dict[str, Any]:
         "scores": _scores(rows),
         "profiles": _profiles(comparison, env),
         "pairs": [_pair(pair, first.metric) for pair in comparison.improvements if pair.env == env],
-        "speed": {"words": tables.speed_words(first), "rows": [_speed(row) for row in rows]},
-        "scale": scale.words,
+        "speed": {"definition": tables.speed_definition(first), "rows": [_speed(row) for row in rows]},
+        "scale": scale.description,
         "differences": _differences(group),
     }
 
@@ -129,15 +129,15 @@ def _series(label: str, curves: list[plots.Curve]) -> dict[str, Any]:
 def _training(group: list[RunData]) -> list[dict[str, Any]]:
     found = []
     last = float(max(seed.env_steps for run in group for seed in run.seeds))
-    for key, words in plots.TRAINING_LABELS.items():
+    for key, title in plots.TRAINING_LABELS.items():
         curves = {r.label: [plots.binned(s.training[key], last) for s in r.seeds if key in s.training] for r in group}
         series = [_series(label, of) | {"faint": []} for label, of in curves.items() if of]
-        found += [{"words": words, "series": series}] if series else []
+        found += [{"title": title, "series": series}] if series else []
     return found
 
 
 def _scores(rows: list[Row]) -> list[dict[str, Any]]:
-    """Every definition of the score, the one that is compared first."""
+    """Every score, the compared one first."""
     found = []
     for final in sorted(tables.NAMES, key=lambda name: name != rows[0].final):
         known = [(row, row.by[final]) for row in rows if final in row.by]
@@ -158,14 +158,14 @@ def _scores(rows: list[Row]) -> list[dict[str, Any]]:
 
 def _dots(row: Row, of: Summary) -> dict[str, Any]:
     low, high = of.interval or (None, None)
-    words = f"{in_figures(of.iqm, row.metric)} {in_brackets(of.interval, row.metric)}"
-    return {"label": row.label, "value": of.iqm, "low": low, "high": high, "dots": of.scores, "words": words}
+    text = f"{in_figures(of.iqm, row.metric)} {in_brackets(of.interval, row.metric)}"
+    return {"label": row.label, "value": of.iqm, "low": low, "high": high, "dots": of.scores, "text": text}
 
 
 def _speed(row: Row) -> dict[str, Any]:
     low, high = row.reached.interval or (None, None)
     of = {"value": row.reached.median, "low": low, "high": high, "dots": row.reached.steps, "last": row.env_steps[1]}
-    return {"label": row.label, "words": tables.speed(row)} | of
+    return {"label": row.label, "text": tables.speed(row)} | of
 
 
 def _profiles(comparison: Comparison, env: str) -> list[dict[str, Any]]:
@@ -178,13 +178,15 @@ def _profiles(comparison: Comparison, env: str) -> list[dict[str, Any]]:
 
 
 def _pair(pair: Improvement, metric: str) -> dict[str, Any]:
-    (gap, interval), chance = pair.difference, f"{pair.probability:.2f}"
+    (gap, interval), probability = pair.difference, f"{pair.probability:.2f}"
     return {
         "first": pair.first,
         "second": pair.second,
         "difference": f"{in_figures(gap, metric)} {in_brackets(interval, metric)}",
-        "chance": pair.probability,
-        "chance_words": chance if pair.interval is None else f"{chance} {in_brackets(pair.interval, 'win rate')}",
+        "probability": pair.probability,
+        "probability_text": probability
+        if pair.interval is None
+        else f"{probability} {in_brackets(pair.interval, 'win rate')}",
         "p": in_p(pair.p),
         "paired": None if pair.env == OVERALL else tables.paired(pair, metric),
         "sure": sure(pair),
@@ -195,14 +197,14 @@ def _pair(pair: Improvement, metric: str) -> dict[str, Any]:
 def _overall(comparison: Comparison) -> dict[str, Any]:
     names = {"iqm": "IQM", "mean": "mean", "median": "median", "optimality_gap": "optimality gap (lower is better)"}
     charts = []
-    for name, words in names.items():
+    for name, title in names.items():
         dots = []
         for found in comparison.aggregates:
             value, interval = getattr(found, name)
             low, high = interval or (None, None)
             shown = f"{in_figures(value, 'win rate')} {in_brackets(interval, 'win rate')}"
-            dots.append({"label": found.label, "value": value, "low": low, "high": high, "dots": [], "words": shown})
-        charts.append({"words": words, "dots": dots})
+            dots.append({"label": found.label, "value": value, "low": low, "high": high, "dots": [], "text": shown})
+        charts.append({"title": title, "dots": dots})
     return {
         "env": OVERALL,
         "header": tables.OVER_ALL,
@@ -210,12 +212,12 @@ def _overall(comparison: Comparison) -> dict[str, Any]:
         "charts": charts,
         "profiles": _profiles(comparison, OVERALL),
         "pairs": [_pair(pair, "win rate") for pair in comparison.improvements if pair.env == OVERALL],
-        "scales": [f"{scale.env}: {scale.words}" for scale in comparison.scales],
+        "scales": [f"{scale.env}: {scale.description}" for scale in comparison.scales],
     }
 
 
 def _differences(group: list[RunData]) -> dict[str, Any]:
-    """The settings in which runs on one environment differ; a setting that an algorithm has not is empty."""
+    """The settings in which runs on one environment differ; empty for algorithms without the setting."""
     configs = [flat(run.config) for run in group]
     names = [name for name in dict.fromkeys(n for c in configs for n in c) if name not in ("algo", "out")]
     values = {name: ["" if (v := c.get(name)) is None else str(v) for c in configs] for name in names}

@@ -1,7 +1,7 @@
-"""Learning curves of several runs in one picture, with what line and band mean written under it.
+"""Learning curves of several runs in one picture, with a caption that defines line and band.
 
-A line joins the statistic over seeds only where every seed of the run has been evaluated; where some seeds went on
-alone they are drawn thin, one by one, so that no change in the number of seeds looks like a change in the score.
+The line is drawn only where every seed of the run has evaluations; beyond, single seeds are drawn as thin lines, so
+that a change in the number of seeds does not look like a change in the score.
 """
 
 import textwrap
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, which stay apart under every common colour blindness; the last two fill up to ten.
+# Okabe and Ito's palette, distinguishable with common colour blindness, and two more colours.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#882255", "#8C8C8C", "#B8A000")
-# An algorithm keeps its colour in every picture; GRASP-X and X stand next to each other and differ most.
+# An algorithm has the same colour in every picture; the colours of X and GRASP-X differ most.
 KNOWN = ("grasp-mappo", "mappo", "grasp-qmix", "qmix", "grasp-happo", "happo", "vdn", "ma2e")
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)))
 TRAINING_LABELS = {
     Metric.CONFLICT_RATE: "conflict rate",
     Metric.U_RATIO: "‖u*‖ / mean ‖g‖",
-    Metric.NOISE_RATIO: "squared gradients / their signal (crossfit)",
-    Metric.SIGNAL: "share of u* that is signal (crossfit)",
+    Metric.NOISE_RATIO: "squared gradients / signal (crossfit)",
+    Metric.SIGNAL: "fraction of u* that is signal (crossfit)",
 }
 MAX_COLUMNS = 3
 TRAINING_BINS = 50
@@ -40,7 +40,7 @@ Style = tuple[str, Any]
 
 
 class Band(NamedTuple):
-    """The statistic over seeds at the points that all of them cover, and the ends of its band."""
+    """The statistic over seeds at the points within the range of all of them, and the ends of its band."""
 
     steps: Float[np.ndarray, " points"]
     line: Float[np.ndarray, " points"]
@@ -49,7 +49,7 @@ class Band(NamedTuple):
 
 
 def styles(labels: Sequence[str]) -> dict[str, Style]:
-    """A colour and a dash pattern per label: fixed for the known algorithms, in order of appearance for others."""
+    """A colour and a dash pattern per label: fixed for known algorithms, in order of appearance for others."""
     pairs = [(colour, dash) for dash in DASHES for colour in PALETTE]
     fixed = dict(zip(KNOWN, pairs, strict=False))
     chosen = {label: fixed[label] for label in labels if label in fixed}
@@ -58,7 +58,7 @@ def styles(labels: Sequence[str]) -> dict[str, Style]:
 
 
 def common_points(curves: Sequence[Curve]) -> Float[np.ndarray, " points"]:
-    """Every evaluation point that lies within the range of all curves; nothing is ever extrapolated."""
+    """Every evaluation point within the range of all curves, so that nothing is extrapolated."""
     points = np.unique(np.concatenate([steps for steps, _ in curves]))
     first, last = max(steps[0] for steps, _ in curves), min(steps[-1] for steps, _ in curves)
     return points[(points >= first) & (points <= last)]
@@ -76,7 +76,7 @@ def band(curves: Sequence[Curve]) -> Band:
 
 
 def binned(curve: Curve, last: float) -> Curve:
-    """A training metric averaged over fiftieths of the range up to `last`: one value an iteration is noise."""
+    """A training metric averaged over fiftieths of the range up to `last`: single iterations are noisy."""
     steps, values = curve
     index = np.minimum(TRAINING_BINS * steps / max(last, 1.0), TRAINING_BINS - 1).astype(int)
     filled = np.unique(index)
@@ -84,7 +84,7 @@ def binned(curve: Curve, last: float) -> Curve:
 
 
 def curves(runs: Sequence[RunData], path: str | Path) -> None:
-    """Write one column per environment: its evaluations and, if any run has them, conflict and consensus below."""
+    """Write one column per environment: evaluations and, if any run has them, training metrics below."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -94,7 +94,7 @@ def curves(runs: Sequence[RunData], path: str | Path) -> None:
     blocks = -(-len(envs) // columns)
     heights = [3.4, *[1.5 for _ in training]] * blocks
     figure = Figure(figsize=(9, sum(heights) + 1.3), dpi=150, layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)  # a canvas of its own: pyplot and its state are never touched
+    FigureCanvasAgg(figure)  # its own canvas, so that pyplot's global state is not changed
     axes = figure.subplots(len(heights), columns, squeeze=False, height_ratios=heights)
     chosen = styles([run.label for run in runs])
     for i in range(blocks * columns):
@@ -107,7 +107,7 @@ def curves(runs: Sequence[RunData], path: str | Path) -> None:
 
 
 def _draw_env(column: list["Axes"], group: list[RunData], training: list[str], chosen: dict[str, Style]) -> None:
-    """Fill one column from top to bottom; panels that would stay empty are not shown."""
+    """Fill one column from top to bottom; empty panels are hidden."""
     shown = []
     if group:
         shown.append(_draw_evaluations(column[0], group, chosen))
@@ -155,7 +155,7 @@ def _draw(ax: "Axes", curves: list[Curve], style: Style) -> None:
     ax.fill_between(found.steps, found.low, found.high, color=colour, alpha=0.2, linewidth=0, zorder=2)
     end = found.steps[-1] if len(found.steps) else -np.inf
     for steps, values in curves:
-        # From the last common point on, so that the thin line leaves the thick one without a gap.
+        # From the last common point on, so that the thin line continues the thick one.
         alone = steps >= end
         if alone.sum() > 1:
             ax.plot(steps[alone], values[alone], color=colour, linestyle=dash, linewidth=0.7, alpha=0.7, zorder=2)
@@ -190,11 +190,11 @@ def _legend(figure: "Figure", chosen: dict[str, Style]) -> None:
         labelcolor=INK,
     )
     for entry in legend.get_texts():
-        entry.set_parse_math(False)  # a label comes from a config and may hold a dollar sign
+        entry.set_parse_math(False)  # a label comes from a config and may contain a dollar sign
 
 
 def statistic_of(group: Sequence[RunData]) -> str:
-    """What a line is of the seeds of its run."""
+    """The statistic that a line shows."""
     counts = sorted({len(run.seeds) for run in group})
     if counts[-1] == 1:
         return "one seed"
@@ -204,7 +204,7 @@ def statistic_of(group: Sequence[RunData]) -> str:
 
 
 def caption(runs: Sequence[RunData], training: bool) -> list[str]:
-    """What the picture shows, said once for each kind of band in it, and how the points were measured."""
+    """The definition of each kind of band in the picture, and how the points were measured."""
     counts = {len(run.seeds) for run in runs}
     kinds = {
         "95 % bootstrap interval of the line over seeds": any(n >= 3 for n in counts),

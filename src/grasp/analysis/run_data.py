@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from grasp.analysis.labels import Named, labels
+from grasp.analysis.labels import RunIdentity, labels
 from grasp.config import EVALUATIONS, RUN_FIELDS, from_json, header, presets
 from grasp.config.hyperparameters import ALGORITHMS
 from grasp.runs import CONDENSED, is_seed, locate, read_object
@@ -157,7 +157,7 @@ def load_runs(paths: Sequence[str | Path]) -> list[RunData]:
         if whole.parent in unique and is_seed(whole):
             raise GraspError(f"'{path}' is a seed of '{unique[whole.parent]}', which is named too; name one of them")
     runs = [_load_run(path) for path in unique.values()]
-    names = labels([Named(run.algo, run.env, flat(run.config), _usual(run.algo), run.path) for run in runs])
+    names = labels([RunIdentity(run.algo, run.env, flat(run.config), _usual(run.algo), run.path) for run in runs])
     return [dataclasses.replace(run, label=name) for run, name in zip(runs, names, strict=True)]
 
 

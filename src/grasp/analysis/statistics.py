@@ -1,12 +1,12 @@
-"""The statistics a comparison of runs needs: pure numpy, vectorised, seeded.
+"""Statistics for comparisons of runs: pure numpy, vectorised, seeded.
 
 A score is one number per training seed, so every interval here but Wilson's is over seeds. The percentile bootstrap is
-narrow for few seeds: of the IQM of normal scores a nominal 95 % covers about 93 % with ten seeds, 90 % with five, 74 %
-with three. It says nothing about one seed or about seeds that all agree: then the answer is None, never an interval
-without width. `grasp.analysis.permutation_test` has the test that is honest with few seeds.
+too narrow for few seeds: a nominal 95 % interval of the IQM of normal scores covers about 93 % with ten seeds, 90 %
+with five, 74 % with three. For one seed, or seeds that all agree, the spread is unknown: the interval is None, never
+one of zero width. `grasp.analysis.permutation_test` has a test that is valid for few seeds.
 
-Where scores of several tasks are taken, seeds are drawn anew within each task (stratified), and tasks may have
-different numbers of seeds. The definitions are those of Agarwal et al. (2021), "rliable".
+Over several tasks, seeds are resampled within each task (stratified); tasks may have different numbers of seeds. The
+definitions are those of Agarwal et al. (2021), "rliable".
 """
 
 import math
@@ -24,11 +24,11 @@ Reduced = Float[np.ndarray, "*reps"] | np.float64
 Statistic = Callable[[Float[np.ndarray, "*reps n"]], Reduced]
 Task = Float[np.ndarray, "*_"]
 BLOCK = 64
-"""Points of a curve resampled at once: what keeps the memory of long curves small."""
+"""Points of a curve that are resampled at once, which bounds the memory for long curves."""
 
 
 class Estimate(NamedTuple):
-    """A number and its interval over seeds, where there is one."""
+    """A number and its interval over seeds, if any."""
 
     value: float
     interval: Interval | None
@@ -41,14 +41,14 @@ class Paired(NamedTuple):
     mean: float
     interval: Interval | None
     alone: tuple[int, ...]
-    """Seeds that only one side has; they are in no pair."""
+    """Seeds that only one side has."""
 
 
 class Profile(NamedTuple):
-    """The share of runs that score above each threshold, and its pointwise band; NaN where the spread is unknown."""
+    """The fraction of runs that score above each threshold, and its pointwise band; NaN if the spread is unknown."""
 
     thresholds: Float[np.ndarray, " points"]
-    share: Float[np.ndarray, " points"]
+    fraction: Float[np.ndarray, " points"]
     low: Float[np.ndarray, " points"]
     high: Float[np.ndarray, " points"]
 
@@ -59,15 +59,15 @@ def mean(x: Float[np.ndarray, "*reps n"]) -> Reduced:
 
 
 def median(x: Float[np.ndarray, "*reps n"]) -> Reduced:
-    """The median over the last axis; infinities are numbers like others, so that censored runs may be among them."""
+    """The median over the last axis; censored runs may be infinite."""
     return np.median(x, axis=-1)
 
 
 def iqm(x: Float[np.ndarray, "*reps n"]) -> Reduced:
-    """The interquartile mean over the last axis: `floor(n / 4)` values are cut at either end, the rest averaged.
+    """The interquartile mean over the last axis: the mean without the `floor(n / 4)` lowest and highest values.
 
-    This is rliable's definition and scipy's `trim_mean(x, 0.25)`; below four values it is the mean. A NaN stays
-    visible: sorting would put a diverged seed among the best and cut it away.
+    The same as rliable's and scipy's `trim_mean(x, 0.25)`; below four values it is the mean. NaN propagates: sorting
+    would place a diverged seed among the best and trim it.
     """
     cut = x.shape[-1] // 4
     kept = np.sort(x, axis=-1)[..., cut : x.shape[-1] - cut]
@@ -75,7 +75,7 @@ def iqm(x: Float[np.ndarray, "*reps n"]) -> Reduced:
 
 
 def optimality_gap(x: Float[np.ndarray, "*reps n"], threshold: float = 1.0) -> Reduced:
-    """How far scores lie below `threshold` on average; what lies above it makes up for nothing."""
+    """How far scores are below `threshold` on average; scores above it count as `threshold`."""
     return threshold - np.minimum(x, threshold).mean(axis=-1)
 
 
@@ -86,7 +86,7 @@ def strata(values: Scores | Sequence[Scores]) -> list[Task]:
 
 
 def _unknown(tasks: Sequence[Task]) -> bool:
-    """Whether nothing can be said about the spread: one seed, a diverged one, or seeds that all agree."""
+    """Whether the spread is unknown: one seed, a diverged one, or seeds that all agree."""
     if min(len(task) for task in tasks) < 2 or all(np.all(task == task[0]) for task in tasks):
         return True
     return any(np.isnan(task).any() for task in tasks)
@@ -106,9 +106,9 @@ def bootstrap(
 ) -> Interval | None:
     """The percentile bootstrap interval of `statistic` over seeds.
 
-    Given one list of scores per task (lengths may differ), seeds are drawn anew within each task and the statistic is
-    taken over all scores together, as rliable does. None if any task has fewer than two seeds, or if in every task all
-    seeds score the same: the spread is then unknown, not zero. None, too, if a seed diverged to NaN.
+    Given one list of scores per task (lengths may differ), seeds are resampled within each task and the statistic is
+    taken over all scores together, as in rliable. None if any task has fewer than two seeds, or if all seeds score the
+    same in every task: the spread is then unknown, not zero. None also if a score is NaN.
     """
     tasks = strata(values)
     if _unknown(tasks):
@@ -120,9 +120,9 @@ def bootstrap(
 def bootstrap_curve(
     values: Float[np.ndarray, "points n"], statistic: Statistic, reps: int = 2000, level: float = 0.95, seed: int = 0
 ) -> tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]:
-    """The ends of the bootstrap interval at every point of a curve; all points see the same draws of whole seeds.
+    """The ends of the bootstrap interval at every point of a curve; all points use the same resamples of seeds.
 
-    Where all seeds agree the band closes on the line; where a seed is NaN so is the band.
+    The band has zero width where all seeds agree and is NaN where a seed is NaN.
     """
     draws = np.random.default_rng(seed).integers(values.shape[1], size=(reps, values.shape[1]))
     blocks = [values[i : i + BLOCK] for i in range(0, len(values), BLOCK)]
@@ -140,7 +140,7 @@ def difference(
     level: float = 0.95,
     seed: int = 0,
 ) -> Estimate:
-    """`statistic` of `a` minus that of `b`; the interval draws the seeds of both sides, task by task, anew."""
+    """`statistic` of `a` minus that of `b`; the interval resamples the seeds of both sides within each task."""
     sides = [strata(a), strata(b)]
     first, second = (statistic(np.concatenate(side)) for side in sides)
     value = float(first - second)
@@ -155,7 +155,7 @@ def difference(
 def mean_difference(
     a: Sequence[Scores], b: Sequence[Scores], reps: int = 2000, level: float = 0.95, seed: int = 0
 ) -> Estimate:
-    """The difference of the means, averaged over tasks, which all count alike; seeds are drawn anew within each."""
+    """The difference of the means, averaged over equally weighted tasks; seeds are resampled within each."""
     sides = list(zip(strata(a), strata(b), strict=True))
     value = float(np.mean([first.mean() - second.mean() for first, second in sides]))
     everything = [scores for side in sides for scores in side]
@@ -169,7 +169,7 @@ def mean_difference(
 def paired_difference(a: Mapping[int, float], b: Mapping[int, float]) -> Paired | None:
     """Mean of `a - b` over the seeds that both have, with the bootstrap interval of that mean; None without a pair.
 
-    Pairs may depend within (equal keys, equal evaluation episodes); that only makes the interval narrower, rightly.
+    The two of a pair may be correlated (equal keys, equal evaluation episodes), which makes the interval narrower.
     """
     seeds = tuple(sorted(a.keys() & b.keys()))
     if not seeds:
@@ -185,11 +185,11 @@ def probability_of_improvement(
     level: float = 0.95,
     seed: int = 0,
 ) -> tuple[float, Interval | None]:
-    """The chance that a seed of `a` scores above a seed of `b`, ties counting half, and its bootstrap interval.
+    """The probability that a seed of `a` scores above a seed of `b`, ties counting half, and its bootstrap interval.
 
-    In one task this is the Mann-Whitney statistic U / (n m); of several it is the mean. The interval draws the seeds of
-    both sides anew; it is None if a side has only one in a task, or if all pairs fall the same way in every task, so
-    that no other draw could fall differently.
+    In one task this is the Mann-Whitney statistic U / (n m); over several, the mean. The interval resamples the seeds
+    of both sides; it is None if a side has only one seed in a task, or if all pairs of every task compare the same way,
+    since every resample then has the same value.
     """
     sides = list(zip(strata(a), strata(b), strict=True))
     if any(np.isnan(scores).any() for side in sides for scores in side):
@@ -207,7 +207,7 @@ def probability_of_improvement(
 
 
 def _weights(n: int, reps: int, rng: np.random.Generator) -> Float[np.ndarray, "reps n"]:
-    """How often each of `n` seeds is drawn, as a share: all that a resample is to a statistic linear in the seeds."""
+    """The relative frequency of each of `n` seeds in a resample, for statistics that are linear in the seeds."""
     counts: Int[np.ndarray, "reps n"] = rng.multinomial(n, np.full(n, 1 / n), size=reps)
     return counts / n
 
@@ -217,8 +217,8 @@ def aggregate(
 ) -> dict[str, Estimate]:
     """rliable's four aggregates of normalised scores over tasks, with stratified bootstrap intervals.
 
-    IQM over all runs together; mean and median of the tasks' means; optimality gap below `threshold`, task by task.
-    With unequal numbers of seeds a task with more of them weighs more in the IQM, and only there.
+    IQM over all runs together; mean and median of the tasks' means; mean over tasks of the optimality gap below
+    `threshold`. A task with more seeds weighs more in the IQM, and only there.
     """
     definitions: dict[str, Callable[[list[Task]], Reduced]] = {
         "IQM": lambda drawn: iqm(np.concatenate(drawn, axis=-1)),
@@ -241,46 +241,47 @@ def profile(
     level: float = 0.95,
     seed: int = 0,
 ) -> Profile:
-    """The performance profile: the share of runs above each threshold, averaged over tasks (run-score distribution)."""
+    """The performance profile: the fraction of runs above each threshold, averaged over tasks."""
     known = strata(tasks)
     above = [(task[:, None] > thresholds[None, :]).astype(float) for task in known]
-    share = np.mean([task.mean(axis=0) for task in above], axis=0)
+    fraction = np.mean([task.mean(axis=0) for task in above], axis=0)
     if _unknown(known):
         unknown = np.full(len(thresholds), np.nan)
-        return Profile(thresholds, share, unknown, unknown)
+        return Profile(thresholds, fraction, unknown, unknown)
     rng = np.random.default_rng(seed)
     drawn = np.mean([_weights(len(task), reps, rng) @ task for task in above], axis=0)
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return Profile(thresholds, share, low, high)
+    return Profile(thresholds, fraction, low, high)
 
 
 def steps_to(curve: Float[np.ndarray, "2 _"], threshold: float, window: int = 3) -> float:
     """Steps at which the mean of the last `window` evaluations first reaches `threshold`; infinity if it never does.
 
-    The mean of three keeps one lucky evaluation from counting. The curve need not stay there: one that had to would
-    charge a late slip to the speed, and the final score shows it anyway. Nothing is interpolated.
+    The window discounts single lucky evaluations. The curve may fall below the threshold later: the final score shows
+    that, and speed should not. Nothing is interpolated.
     """
     steps, values = curve
     if len(values) < window:
         return math.inf
     smooth = np.convolve(values, np.full(window, 1 / window), mode="valid")
-    reached = np.flatnonzero(smooth >= threshold - 1e-12 * max(1.0, abs(threshold)))  # 0.7 three times is 0.7
+    # Rounding: the mean of three 0.7 is not exactly 0.7.
+    reached = np.flatnonzero(smooth >= threshold - 1e-12 * max(1.0, abs(threshold)))
     return float(steps[window - 1 :][reached[0]]) if len(reached) else math.inf
 
 
 def median_steps(steps: Scores, reps: int = 2000, level: float = 0.95, seed: int = 0) -> Estimate:
-    """The median over seeds of `steps_to`, a seed that never got there counting as infinitely late; ends may be inf."""
+    """The median over seeds of `steps_to`, infinity for seeds that never reach it; the ends may be infinite."""
     x = np.asarray(steps, dtype=float)
     if _unknown([x]):
         return Estimate(float(median(x)), None)
     drawn = np.asarray(median(_draw([x], reps, np.random.default_rng(seed))[0]))
-    # Without interpolation, since between a number and infinity there is none.
+    # No interpolation: between a number and infinity there is none.
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
     return Estimate(float(median(x)), (float(low), float(high)))
 
 
 def wilson(successes: int, n: int, level: float = 0.95) -> Interval | None:
-    """Wilson's interval for the win rate of one policy over `n` episodes; None without an episode."""
+    """Wilson's interval for the win rate of one policy over `n` episodes; None for zero episodes."""
     if n < 1:
         return None
     z = NormalDist().inv_cdf((1 + level) / 2)

@@ -1,4 +1,4 @@
-"""A comparison in print: for a terminal, as Markdown and LaTeX."""
+"""Tables of a comparison: for a terminal, as Markdown and as LaTeX."""
 
 import dataclasses
 import json
@@ -19,20 +19,20 @@ from grasp.analysis.verdict import verdicts
 from grasp.types import GraspError
 
 FEW = 3
-"""Pairs of algorithms that are printed one by one."""
+"""Up to this many pairs of algorithms have one note each."""
 HEADER = ("algorithm", "seeds", "IQM", "95 % interval", "mean", "median", "steps")
 OVER_ALL = ("algorithm", "IQM", "95 % interval", "mean", "median", "optimality gap")
-CLAIMED = ("algorithm", "the paper's mean", "mean", *HEADER[1:4], *HEADER[5:])
-"""Both means side by side, and first: a report shows half a page of a wide table."""
+WITH_PAPER = ("algorithm", "the paper's mean", "mean", *HEADER[1:4], *HEADER[5:])
+"""Both means come first and side by side, since a report shows tables at half the page's width."""
 NAMES = {
     ABSOLUTE: "absolute metric (best checkpoint, evaluated again)",
     LAST: "final score (mean of the last tenth of evaluations)",
-    WHOLE: "whole run (mean of all evaluations: who learns faster)",
+    WHOLE: "whole run (mean of all evaluations: higher for faster learning)",
 }
 
 
 class Section(NamedTuple):
-    """One table and the notes that belong under it."""
+    """One table and the notes below it."""
 
     env: str
     title: str
@@ -42,45 +42,45 @@ class Section(NamedTuple):
 
 
 def header_of(rows: Sequence[Row]) -> tuple[str, ...]:
-    """The columns of a table of these runs: one more where a paper has scores of some."""
-    return CLAIMED if any(row.claim for row in rows) else HEADER
+    """The columns of a table of these runs, with the paper's scores if there are any."""
+    return WITH_PAPER if any(row.claim for row in rows) else HEADER
 
 
 def cells(row: Row, summary: Summary, header: tuple[str, ...] = HEADER) -> tuple[str, ...]:
-    """One of a run's scores, in the columns of `header`; beside a paper's mean, ours has its deviation."""
+    """One of a run's scores, in the columns of `header`; beside the paper's mean, ours has its standard deviation."""
     iqm, mean, median = (in_figures(x, row.metric) for x in (summary.iqm, summary.mean, summary.median))
     steps = "–".join(short(n) for n in dict.fromkeys(row.env_steps))
     interval = in_brackets(summary.interval, row.metric)
     plain = row.label, str(len(summary.seeds)), iqm, interval, mean, median, steps
     found: dict[str, str] = dict(zip(HEADER, plain, strict=True))
-    if header == CLAIMED:
+    if header == WITH_PAPER:
         found["the paper's mean"] = row.claim or "–"
-        found["mean"] = deviating(row, summary)
+        found["mean"] = mean_and_deviation(row, summary)
     return tuple(found[name] for name in header)
 
 
-def deviating(row: Row, summary: Summary) -> str:
-    """The mean over seeds and its standard deviation, as papers have it."""
+def mean_and_deviation(row: Row, summary: Summary) -> str:
+    """The mean and standard deviation over seeds, the usual form in papers."""
     spread = f" ± {in_figures(stdev(summary.scores), row.metric)}" if len(summary.scores) > 1 else ""
     return f"{in_figures(summary.mean, row.metric)}{spread}"
 
 
-def _chances(pairs: list[Improvement]) -> list[str]:
-    """How likely a seed of one is better than a seed of another: a note a pair, or, of many, a note an algorithm."""
+def _probabilities(pairs: list[Improvement]) -> list[str]:
+    """Probabilities of improvement: one note per pair, or one per algorithm if there are many pairs."""
     value = {}
     for pair in pairs:
         interval = in_brackets(pair.interval, "win rate")
         value[pair.first, pair.second] = f"{in_figures(pair.probability, 'win rate')} {interval}"
     if len(pairs) <= FEW:
-        return [f"P({first} > {second}) = {words}" for (first, second), words in value.items()]
+        return [f"P({first} > {second}) = {number}" for (first, second), number in value.items()]
     return [
-        f"P({first} > ·): " + ", ".join(f"{second} {words}" for (one, second), words in value.items() if one == first)
+        f"P({first} > ·): " + ", ".join(f"{second} {number}" for (one, second), number in value.items() if one == first)
         for first in dict.fromkeys(first for first, _ in value)
     ]
 
 
 def _paired(pairs: list[Improvement], metric: str) -> list[str]:
-    """Differences at equal seeds, of a few pairs; a comparison of many has them in its report."""
+    """Differences at equal seeds, of few pairs; those of many pairs are only in the report."""
     few = pairs if len(pairs) <= FEW else []
     return [f"{pair.first} − {pair.second} at equal seeds: {paired(pair, metric)}" for pair in few]
 
@@ -88,43 +88,43 @@ def _paired(pairs: list[Improvement], metric: str) -> list[str]:
 def paired(pair: Improvement, metric: str) -> str:
     """The mean difference at equal seeds, or why there is none."""
     if pair.paired is None:
-        return "no seed number is on both sides"
+        return "no common seeds"
     seeds, gap, interval, alone = pair.paired
     size = f"{in_figures(gap, metric)} {in_brackets(interval, metric)}, {len(seeds)} pair{'s' * (len(seeds) > 1)}"
     return f"{size} (without seed{'s' * (len(alone) > 1)} {', '.join(map(str, alone))})" if alone else size
 
 
 def speed(row: Row) -> str:
-    """The median steps to the threshold, its interval, and how many seeds got there if not all did."""
+    """The median steps to the threshold, its interval, and how many seeds reached it if not all did."""
 
     def steps(x: float) -> str:
         return "never" if math.isinf(x) else short(x)
 
     found, n = row.reached, len(row.reached.steps)
     interval = "" if found.interval is None else f" [{steps(found.interval[0])}, {steps(found.interval[1])}]"
-    got_there = sum(math.isfinite(x) for x in found.steps)
-    return f"{steps(found.median)}{interval}{f', {got_there} of {n} seeds' * (got_there < n)}"
+    reached = sum(math.isfinite(x) for x in found.steps)
+    return f"{steps(found.median)}{interval}{f', {reached} of {n} seeds' * (reached < n)}"
 
 
-def speed_words(row: Row) -> str:
-    """What `speed` says of the rows on an environment."""
-    line = in_figures(row.reached.threshold, row.metric)
-    return f"Median env steps until three evaluations in a row average {line}; never is later than any other"
+def speed_definition(row: Row) -> str:
+    """The definition of `speed` on an environment."""
+    threshold = in_figures(row.reached.threshold, row.metric)
+    return f"Median env steps until three consecutive evaluations average {threshold}; 'never' counts as infinite"
 
 
 def protocols(rows: Sequence[Row]) -> list[str]:
-    """How the scores were measured; whose, where that is not the same for all."""
+    """How the scores were measured, with labels if that differs between runs."""
     found = {row.protocol: [other.label for other in rows if other.protocol == row.protocol] for row in rows}
     return [how if len(found) == 1 else f"{', '.join(of)}: {how}" for how, of in found.items()]
 
 
 def _env_sections(env: str, comparison: Comparison) -> list[Section]:
-    """The score that is compared, with the notes, then the others."""
+    """The compared score, with the notes, then the others."""
     rows = [row for row in comparison.rows if row.env == env]
     notes = [f"{how}." for how in protocols(rows)]
     pairs = [pair for pair in comparison.improvements if pair.env == env]
-    notes += [*_chances(pairs), *_paired(pairs, rows[0].metric)]
-    notes.append(f"{speed_words(rows[0])}: {'; '.join(f'{row.label} {speed(row)}' for row in rows)}.")
+    notes += [*_probabilities(pairs), *_paired(pairs, rows[0].metric)]
+    notes.append(f"{speed_definition(rows[0])}: {'; '.join(f'{row.label} {speed(row)}' for row in rows)}.")
     head = f"{env}: {rows[0].metric}, {' / '.join(dict.fromkeys(r.env_version for r in rows))}"
     sections = []
     for final in sorted(NAMES, key=lambda name: name != rows[0].final):
@@ -143,9 +143,9 @@ def aggregate_cells(found: Aggregate) -> tuple[str, ...]:
 
 def _over_all(comparison: Comparison) -> Section:
     pairs = [pair for pair in comparison.improvements if pair.env == OVERALL]
-    notes = [f"{scale.env}: {scale.words}." for scale in comparison.scales]
+    notes = [f"{scale.env}: {scale.description}." for scale in comparison.scales]
     lines = [aggregate_cells(found) for found in comparison.aggregates]
-    return Section(OVERALL, f"{OVERALL}: normalised score", OVER_ALL, lines, [*notes, *_chances(pairs)])
+    return Section(OVERALL, f"{OVERALL}: normalised score", OVER_ALL, lines, [*notes, *_probabilities(pairs)])
 
 
 def _sections(comparison: Comparison) -> list[Section]:
@@ -192,7 +192,7 @@ _TEX = str.maketrans(
 
 
 def latex(comparison: Comparison) -> str:
-    """The comparison as one booktabs table with the protocol under it; warnings are comments, for the author only."""
+    """The comparison as one booktabs table with the protocol below it; warnings are LaTeX comments."""
     body, notes, sections = [], [], _sections(comparison)
     width = max(len(section.header) for section in sections)
     for section in sections:
@@ -221,7 +221,7 @@ def _tex_line(cells: Sequence[str]) -> str:
 
 
 def folder(out: Path) -> Path:
-    """The directory that results go to, made where there is none."""
+    """The output directory, created if missing."""
     if out.exists() and not out.is_dir():
         raise GraspError(f"'{out}' is a file; give --out a directory, for example '{out.with_suffix('')}-comparison'")
     out.mkdir(parents=True, exist_ok=True)
@@ -229,12 +229,12 @@ def folder(out: Path) -> Path:
 
 
 def write(comparison: Comparison, runs: Sequence[RunData], out: Path, tex: bool) -> None:
-    """The table (.md, or .tex), the numbers (.csv, .json), the curves as points and as a picture, in one directory."""
+    """Write the table (.md or .tex), the numbers (.csv, .json), and the curves (.csv, .png) into a directory."""
     out = folder(out)
     table = out / ("table.tex" if tex else "table.md")
     table.write_text(latex(comparison) if tex else markdown(comparison), encoding="utf-8")
     found = dataclasses.asdict(comparison) | {"verdicts": [dataclasses.asdict(v) for v in verdicts(comparison)]}
-    # A profile is a function of the scores, which are all there.
+    # Profiles are functions of the scores, which are included.
     found = {name: value for name, value in found.items() if name != "profiles"}
     sources = [{"label": r.label, "env": r.env, "config": r.config, "versions": r.versions} for r in runs]
     text = json.dumps(export.finite(found | {"runs": sources}), indent=1, allow_nan=False)

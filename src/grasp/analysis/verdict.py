@@ -1,9 +1,9 @@
-"""Who is better, by how much and how sure we are, in words that are never stronger than the numbers.
+"""Verdicts: which algorithm is better, by how much, and how certain that is, in one sentence.
 
-"is better" needs both: the interval of the difference of IQMs leaves out zero, and an exact permutation test, which
-three seeds a side cannot pass, gives a p of at most 0.05. With only the first, one "scored higher, but n seeds cannot
-settle it": of equal algorithms with three seeds a fifth gets that far. Else there is "no clear difference", which does
-not mean that there is none.
+"is better" needs both: the interval of the difference of IQMs excludes zero, and the permutation test, which cannot
+reach significance with three seeds per side, has p of at most 0.05. With only the first, one "scored higher, but n
+seeds cannot settle it": so do a fifth of pairs of equal algorithms with three seeds. Else there is "no clear
+difference", which does not mean that the algorithms are equal.
 """
 
 import math
@@ -16,14 +16,14 @@ from grasp.analysis.run_data import ABSOLUTE, LAST, WHOLE, in_brackets, in_figur
 from grasp.analysis.statistics import Estimate
 
 Sure = Literal["clear", "likely", "open"]
-CHANCE = 0.05
+SIGNIFICANCE = 0.05
 FEW = 3
-"""Algorithms named one by one in a sentence."""
+"""Up to this many algorithms are named in a sentence; more are counted."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A headline, and the sentence with the numbers that it rests on."""
+    """A headline, and a sentence with the numbers behind it."""
 
     env: str
     title: str
@@ -32,18 +32,18 @@ class Verdict:
 
 
 def sure(found: Improvement) -> Sure:
-    """How sure it is that the two differ, in the direction in which their IQMs do."""
+    """How certain it is that the two differ, in the direction of their IQMs."""
     gap, interval = found.difference
-    # Seeds that all agree have no interval; the permutation test then decides alone.
+    # Without an interval, because all seeds of each side agree, the permutation test decides alone.
     apart = interval is None or not interval[0] <= 0 <= interval[1]
     same_way = (found.probability - 0.5) * gap > 0
     if found.fewest < 2 or not apart or not same_way:
         return "open"
-    return "clear" if found.p <= CHANCE else "likely"
+    return "clear" if found.p <= SIGNIFICANCE else "likely"
 
 
-def turned(found: Improvement, first: str) -> Improvement:
-    """The same pair seen from `first`."""
+def seen_from(found: Improvement, first: str) -> Improvement:
+    """The same pair with `first` as its first side."""
     if found.first == first:
         return found
     paired, gap = found.paired, found.difference
@@ -63,19 +63,19 @@ def _mirrored(interval: tuple[float, float] | None, total: float) -> tuple[float
 
 
 def verdicts(comparison: Comparison) -> list[Verdict]:
-    """One for all environments together, where there are several, then one each."""
+    """One verdict over all environments, if there are several, then one per environment."""
     found = []
     if len(comparison.aggregates) > 1:
         scores = {a.label: a.iqm.value for a in comparison.aggregates}
         made = _verdict(OVERALL, scores, comparison.improvements, "win rate", "normalised score", {})
-        found.append(_doubted(made) if comparison.mixed else made)
+        found.append(_forced(made) if comparison.mixed else made)
     for env in dict.fromkeys(row.env for row in comparison.rows):
         rows = [row for row in comparison.rows if row.env == env]
         scores, metric = {row.label: row.iqm for row in rows}, rows[0].metric
         what = f"{metric} over the whole run" if rows[0].final == WHOLE else metric
         steps = {row.label: row.env_steps[1] for row in rows}
-        made = _contradicted(_verdict(env, scores, comparison.improvements, metric, what, steps), rows)
-        found.append(_doubted(made) if env in comparison.mixed else made)
+        made = _checked_at_the_end(_verdict(env, scores, comparison.improvements, metric, what, steps), rows)
+        found.append(_forced(made) if env in comparison.mixed else made)
     return found
 
 
@@ -83,10 +83,10 @@ def _known(x: float) -> float:
     return -math.inf if math.isnan(x) else x
 
 
-def _doubted(made: Verdict) -> Verdict:
-    """The verdict on runs that were compared by force."""
+def _forced(made: Verdict) -> Verdict:
+    """The verdict on runs that were compared with `force`."""
     why = "Versions of the environment or evaluation protocols differ, and the comparison was forced."
-    title = f"Runs that differ in more than the algorithm: {made.title}"
+    title = f"The runs differ in more than the algorithm: {made.title}"
     return replace(made, title=title, detail=f"{why} {made.detail}", sure="open")
 
 
@@ -98,29 +98,29 @@ def _verdict(
     what: str,
     steps: dict[str, int],
 ) -> Verdict:
-    """The title from the best algorithm against all others, the detail from the best against the next. Whoever is
-    behind after fewer `steps` has that told beside its name."""
+    """The title compares the best algorithm with all others, the detail with the next best. Algorithms that trained for
+    fewer `steps` than the best have that beside their names."""
     best, *others = sorted(scores, key=lambda label: _known(scores[label]), reverse=True)
     if not others:
-        return Verdict(env, f"{best} on {env}", "There is nothing to compare it with.", "open")
-    seen = {other: turned(_find(pairs, env, best, other), best) for other in others}
+        return Verdict(env, f"{best} on {env}", "There is no other algorithm to compare with.", "open")
+    seen = {other: seen_from(_find(pairs, env, best, other), best) for other in others}
     rank: dict[str, Sure] = {other: sure(found) for other, found in seen.items()}
     title, degree = _title(env, best, rank, seen[others[0]].fewest)
     detail = _numbers(seen[others[0]], metric, what)
     if len(others) > 1 and degree == "open":
         known = [x for x in scores.values() if not math.isnan(x)] or [math.nan]
-        reach = f"from {in_figures(min(known), metric)} to {in_figures(max(known), metric)}"
-        detail = f"The IQMs ({what}) of {len(scores)} algorithms reach {reach}; at least {_seeds(seen)} each."
+        extent = f"from {in_figures(min(known), metric)} to {in_figures(max(known), metric)}"
+        detail = f"The IQMs ({what}) of {len(scores)} algorithms range {extent}; at least {_seeds(seen)} each."
     behind = [other for other in others if rank[other] == "clear"]
     if len(others) > 1 and behind:
         names = ", ".join(f"{other}{_shorter(steps, other, best)}" for other in behind)
-        detail += f" Clearly behind {best}, each taken alone: {names}."
-        detail += f" Nothing is corrected for {len(others)} comparisons." if len(others) > FEW else ""
+        detail += f" Clearly behind {best} in pairwise comparisons: {names}."
+        detail += f" Not corrected for {len(others)} comparisons." if len(others) > FEW else ""
     return Verdict(env, title, detail, degree)
 
 
 def _shorter(steps: dict[str, int], other: str, best: str) -> str:
-    """What tells that an algorithm trained for less; nothing where it did not, but for a part of an iteration."""
+    """The steps of an algorithm that trained for fewer than `best`, by more than part of an iteration; else nothing."""
     if steps.get(other, 0) >= 0.95 * steps.get(best, 0):
         return ""
     return f" ({short(steps[other])} steps against {short(steps[best])})"
@@ -148,7 +148,7 @@ def _title(env: str, best: str, rank: dict[str, Sure], fewest: int) -> tuple[str
     if degree == "likely":
         return f"{best} scored higher than {other} {where}, but {fewest} seeds cannot settle it", degree
     if fewest < 2:
-        return f"One seed cannot tell {best} and {other} apart {where}", degree
+        return f"One seed is too few to compare {best} and {other} {where}", degree
     return f"No clear difference between {best} and {other} {where}", degree
 
 
@@ -159,7 +159,7 @@ def _find(pairs: Sequence[Improvement], env: str, a: str, b: str) -> Improvement
 def _numbers(found: Improvement, metric: str, what: str) -> str:
     gap, interval = found.difference
     if math.isnan(gap):
-        return f"A score of {found.first} or {found.second} is not a number."
+        return f"A score of {found.first} or {found.second} is NaN."
     text = f"The IQMs of {found.first} and {found.second} ({what}) are equal"
     if gap:
         text = f"The IQM of {found.first} ({what}) is {in_figures(gap, metric)} above that of {found.second}"
@@ -167,14 +167,15 @@ def _numbers(found: Improvement, metric: str, what: str) -> str:
     text += f"; a seed of {found.first} scores higher with probability {found.probability:.2f}"
     text += f" {in_brackets(found.interval, 'win rate')}" if found.interval else ""
     text += f"; permutation p {in_p(found.p)}"
-    return f"{text}; {found.fewest} seed{'s' * (found.fewest > 1)} a side."
+    return f"{text}; {found.fewest} seed{'s' * (found.fewest > 1)} per side."
 
 
-def _contradicted(made: Verdict, rows: list[Row]) -> Verdict:
-    """The verdict, or that the last evaluations say the opposite: the best checkpoint may be a lucky early one."""
+def _checked_at_the_end(made: Verdict, rows: list[Row]) -> Verdict:
+    """The verdict, unless it is by the absolute metric and the last evaluations clearly contradict it: the best
+    checkpoint may be a lucky early one."""
     if rows[0].final != ABSOLUTE:
         return made
-    # of those that are level by one score, the best by the other
+    # Ties in one score are broken by the other.
     best = max(rows, key=lambda row: (_known(row.iqm), _known(row.by[LAST].iqm)))
     then = max(rows, key=lambda row: (_known(row.by[LAST].iqm), _known(row.iqm)))
     if sure(pair(best.env, then.label, best.label, then.by[LAST], best.by[LAST])) != "clear":

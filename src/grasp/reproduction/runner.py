@@ -15,7 +15,7 @@ from rich.text import Text
 from grasp import api, runs
 from grasp.analysis.comparison import Comparison
 from grasp.analysis.run_data import LAST, in_brackets, in_figures
-from grasp.analysis.tables import deviating
+from grasp.analysis.tables import mean_and_deviation
 from grasp.config import Config, configure
 from grasp.config.hyperparameters import ALGORITHMS, Qmix
 from grasp.envs import base as envs
@@ -196,5 +196,7 @@ def beside_the_paper(suite: Suite, result: Comparison) -> Table:
     for row in result.rows:
         of = row.by[LAST]
         iqm = in_figures(of.iqm, row.metric), in_brackets(of.interval, row.metric)
-        table.add_row(*(Text(cell) for cell in (row.env, row.label, row.claim or "–", deviating(row, of), *iqm)))
+        table.add_row(
+            *(Text(cell) for cell in (row.env, row.label, row.claim or "–", mean_and_deviation(row, of), *iqm))
+        )
     return table
