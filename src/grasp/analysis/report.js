@@ -1,4 +1,4 @@
-/* The report's page. It stands in one module with charts.js, of which it has the exports `lineChart` and `short`. */
+/* The report's page. `html_report.py` inlines grasp/render/line_chart.js before it and provides `lineChart` and `short`. */
 
 const SURE = { clear: "clear result", likely: "not settled", open: "no clear result" };
 const MANY = 3; // algorithms from which on a matrix tells more than a list of pairs
