@@ -253,7 +253,7 @@ def test_axes_have_useful_ticks(show, tmp_path):
 
 
 def test_incomplete_and_oversized_lines_cause_no_error(show, tmp_path):
-    data = history() + b"x" * (2 << 20) + b"\n" + as_lines(evaluation(2400, 12.0)) + b'{"kind": "evaluation", "env_st'
+    data = history() + b"x" * (5 << 20) + b"\n" + as_lines(evaluation(2400, 12.0)) + b'{"kind": "evaluation", "env_st'
     run = write_run(tmp_path / "run", {0: data})
     page = show(tmp_path)
     page.wait(lambda: line_drawn(page).count("L") == 6, "all whole points")
