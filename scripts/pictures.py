@@ -1,10 +1,13 @@
-"""The README's pictures, from a directory of runs with a `grasp-mappo` in it: `python scripts/pictures.py demo`.
+"""The pictures of the README.
 
-Writes the live page to docs/images/watch.png and an episode to docs/images/episode.gif. It needs chromium: `make
-pictures` installs it.
+`python scripts/pictures.py` draws docs/images/result.png from the committed runs in results/. With a directory that
+holds a run `grasp-mappo`, such as `python scripts/pictures.py demo`, it also takes a screenshot of the live page
+(docs/images/watch.png) and plays an episode (docs/images/episode.gif); that needs chromium, which `make pictures`
+installs.
 """
 
 import argparse
+import dataclasses
 import shutil
 import time
 from pathlib import Path
@@ -14,11 +17,29 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 import grasp
+from grasp.analysis import plots, run_data
 from grasp.dashboard import Server
 
-IMAGES = Path(__file__).parent.parent / "docs" / "images"
+ROOT = Path(__file__).parent.parent
+IMAGES = ROOT / "docs" / "images"
+RESULTS = [
+    ROOT / "results" / task / "runs" / algo
+    for task in ("confirmation_5m_vs_6m", "confirmation_8m_vs_9m")
+    for algo in ("mappo", "grasp-mappo")
+]
 PATIENCE = 60
 FLAGS = ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "window-size=1360,1290")
+
+
+def draw_result(out: Path) -> None:
+    """Win rates of MAPPO and GRASP-MAPPO on both confirmation maps, without the panels of training metrics."""
+    runs = [
+        dataclasses.replace(
+            run, label=path.name, seeds=tuple(dataclasses.replace(seed, training={}) for seed in run.seeds)
+        )
+        for path, run in zip(RESULTS, run_data.load_runs(RESULTS), strict=True)
+    ]
+    plots.curves(runs, out)
 
 
 def browser() -> webdriver.Chrome:
@@ -29,8 +50,8 @@ def browser() -> webdriver.Chrome:
     return webdriver.Chrome(options=options, service=webdriver.ChromeService(str(shutil.which("chromedriver"))))
 
 
-def watch(runs: Path, out: Path) -> None:
-    """The page once its curves and its conflict view are drawn."""
+def take_screenshot(runs: Path, out: Path) -> None:
+    """The live page once its curves and its conflict view are drawn."""
     driver = browser()
     try:
         with Server(runs, port=0) as server:
@@ -38,8 +59,8 @@ def watch(runs: Path, out: Path) -> None:
             wait = WebDriverWait(driver, PATIENCE)
             for drawn in ("#charts .gc-line", "#heat .gc-cell"):
                 wait.until(lambda _, drawn=drawn: driver.find_elements(By.CSS_SELECTOR, drawn), drawn)
-            wait.until(lambda _: "reading" not in driver.find_element(By.ID, "status").text, "all is read")
-            time.sleep(1)  # the last answer is drawn
+            wait.until(lambda _: "reading" not in driver.find_element(By.ID, "status").text, "all files are read")
+            time.sleep(1)  # the last response is drawn
             driver.save_screenshot(str(out))
     finally:
         driver.quit()
@@ -47,11 +68,13 @@ def watch(runs: Path, out: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("runs", type=Path, help="a directory with a grasp-mappo in it, such as demo")
+    parser.add_argument("runs", type=Path, nargs="?", help="a directory that holds a run grasp-mappo, such as demo")
     runs = parser.parse_args().runs
     IMAGES.mkdir(exist_ok=True)
-    watch(runs, IMAGES / "watch.png")
-    grasp.play(runs / "grasp-mappo", out=IMAGES / "episode.gif", overlay=True)
+    draw_result(IMAGES / "result.png")
+    if runs is not None:
+        take_screenshot(runs, IMAGES / "watch.png")
+        grasp.play(runs / "grasp-mappo", out=IMAGES / "episode.gif", overlay=True)
 
 
 if __name__ == "__main__":

@@ -123,3 +123,17 @@ def test_every_room_says_what_it_holds_what_it_imports_and_where_to_begin(name):
     assert len(said.splitlines()) >= 3, "a room's docstring has some five lines"
     assert re.search(r"[Oo]pen\s+`\w+`\s+first", said), "which file to open first"
     assert re.search(r"Imports\s", said), "what the room may import"
+
+
+def test_the_concepts_page_lists_the_rooms_in_the_order_of_their_layers():
+    page = (ROOT.parents[1] / "docs" / "concepts.md").read_text()
+    rooms = re.findall(r"^\| `(\w+)/?` \|", page.split("## Nouns")[0], re.MULTILINE)
+    assert sorted(rooms) == sorted(RANK)
+    assert [RANK[name] for name in rooms] == sorted(RANK[name] for name in rooms)
+
+
+def test_files_named_on_the_concepts_page_exist():
+    page = (ROOT.parents[1] / "docs" / "concepts.md").read_text()
+    named = set(re.findall(r"`((?:\w+/)*\w+\.py)`", page)) - {"tests/test_rooms.py"}
+    assert len(named) > 10
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []

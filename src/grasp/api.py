@@ -205,7 +205,7 @@ def play(
     seed = chosen_seed(run, seed)
     env, algorithm = build(run.config)
     if env.scene is None:
-        raise film.not_drawn(env.spec)
+        raise film.cannot_draw(env.spec)
     if overlay and checkpoint is None:
         checkpoint = restore.best_steps(run, seed)  # the stored policy itself has only what acting needs
     state = load_state(run, seed, algorithm, checkpoint, judging=overlay)

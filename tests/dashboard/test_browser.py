@@ -1,4 +1,4 @@
-"""The live page in a real browser: `make test-browser`, which fails where there is none; else these are skipped."""
+"""The live page in a real browser. Skipped unless started by `make test-browser`, which fails without a browser."""
 
 import os
 import shutil
@@ -38,11 +38,11 @@ def browser():
 
 
 class Page:
-    """The page over a directory; a complaint on the browser's console fails the test."""
+    """The page of a directory. An error on the browser's console fails the test."""
 
     def __init__(self, driver: webdriver.Chrome, url: str):
         self.driver, self.url = driver, url
-        driver.get_log("browser")  # those of the page before
+        driver.get_log("browser")  # drop the log of the previous page
         driver.get("about:blank")
         driver.get(url)
 
@@ -64,7 +64,7 @@ class Page:
         WebDriverWait(self.driver, PATIENCE, 0.05).until(lambda _: condition(), f"never: {what}")
 
     def point(self, selector: str, place: int = 0, click: bool = False) -> bool:
-        """Whether the pointer got there before the page, which has just opened, drew that element anew."""
+        """Move to an element; False if the page redrew it in the meantime, so that the caller retries."""
         try:
             found = self.driver.find_elements(By.CSS_SELECTOR, selector)[place]
             moved = ActionChains(self.driver).move_to_element(found)
@@ -79,13 +79,13 @@ class Page:
             place,
         )
 
-    def complaints(self) -> list[str]:
+    def console_errors(self) -> list[str]:
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
 
 @pytest.fixture
 def show(browser):
-    """show(directory) -> its page."""
+    """show(directory) -> Page"""
     opened = []
 
     def open_page(directory) -> Page:
@@ -97,7 +97,7 @@ def show(browser):
 
     yield open_page
     for server, page in opened:
-        found = page.complaints()
+        found = page.console_errors()
         browser.get("about:blank")
         server.__exit__()
         assert found == []
@@ -129,7 +129,7 @@ def test_curves_and_progress_appear(show, tmp_path):
     page.wait(lambda: "jax" in page.text("#tables"), "the versions")
 
 
-def test_one_environment_alone_has_the_whole_width(show, tmp_path):
+def test_a_single_chart_has_the_full_width(show, tmp_path):
     write_run(tmp_path / "a", {0: history()})
     page = show(tmp_path)
     page.wait(lambda: page.count("#charts .card svg[role=img]") == 1, "a chart")
@@ -143,16 +143,16 @@ def test_the_page_follows_a_live_run(show, tmp_path):
     run = write_run(tmp_path / "run", {0: history(points=2)}, steps=100_000)
     page = show(tmp_path)
     page.wait(lambda: line_drawn(page).count("L") == 2, "three points")
-    page.wait(lambda: "800 steps" in page.text("#moment"), "the newest moment")
+    page.wait(lambda: "800 steps" in page.text("#step"), "the last sample")
     before = page.text("#runs .row")
     append(run, *[iteration(k) for k in range(900, 40_000, 100)], evaluation(40_000, 20.0))
     page.wait(lambda: line_drawn(page).count("L") == 3, "the new point")
-    page.wait(lambda: "39.9k steps" in page.text("#moment"), "the slider follows the newest moment")
+    page.wait(lambda: "39.9k steps" in page.text("#step"), "the slider follows the last sample")
     assert page.text("#runs .row") != before
     assert "live" in page.text("#runs .row")
 
 
-def test_a_run_that_starts_later_appears_by_itself(show, tmp_path):
+def test_a_run_started_later_appears(show, tmp_path):
     page = show(tmp_path)
     page.wait(lambda: "No runs in" in page.text("#notice"), "the empty state")
     assert "grasp train" in page.text("#notice")
@@ -171,17 +171,17 @@ def test_the_slider_moves_the_heat_map(show, tmp_path):
     page.wait(lambda: "0.90" in page.text("#heat"), "the newest values")
     newest = cells(page)
     page.slide(0)
-    page.wait(lambda: "100 steps" in page.text("#moment"), "the first moment")
+    page.wait(lambda: "100 steps" in page.text("#step"), "the first sample")
     assert "−0.80" in page.text("#heat")
     assert cells(page) != newest
     assert "213, 94, 0" in cells(page)[1] or "#d55e00" in cells(page)[1]
     assert page.count("#over-time .gc-cursor") >= 4
     page.find("#play").click()
-    page.wait(lambda: "1000 steps" in page.text("#moment"), "playing reaches the end")
+    page.wait(lambda: "1000 steps" in page.text("#step"), "playing reaches the end")
     assert cells(page) == newest
 
 
-def test_every_panel_of_the_conflict_view_explains_itself(show, tmp_path):
+def test_every_panel_of_the_conflict_view_has_a_hint(show, tmp_path):
     more = {"factors": [0.5, 0.6, 0.7], "uncertified_steps": 0.0, "frozen_steps": 2.0, "clipped_factors": 0.0}
     write_run(tmp_path / "run", {0: history(**more)}, algo="grasp-qmix")
     page = show(tmp_path)
@@ -210,7 +210,7 @@ def test_27_agents_are_rows_and_cells(show, tmp_path):
     assert last["x"] + last["width"] <= frame["x"] + frame["width"] + 1
 
 
-def test_a_run_without_consensus_and_one_without_evaluation_say_so(show, tmp_path):
+def test_missing_consensus_and_evaluations_are_reported(show, tmp_path):
     plain = {"kind": "iteration", "env_steps": 100, "seed": 0, "wall": {"seconds": 1.0}}
     write_run(tmp_path / "run", {0: as_lines(plain)}, algo="mappo")
     page = show(tmp_path)
@@ -219,18 +219,18 @@ def test_a_run_without_consensus_and_one_without_evaluation_say_so(show, tmp_pat
     assert not page.find("#conflict-body").is_displayed()
 
 
-def test_runs_whose_iterations_were_not_kept_say_so_and_are_not_the_first_choice(show, tmp_path):
+def test_runs_without_iterations_are_reported_and_not_selected_first(show, tmp_path):
     whole = [iteration(100 * k) for k in range(1, 30)]
     kept = [{n: v for n, v in r.items() if n not in ("weights", "cosines", "norms")} for r in whole]
     write_run(tmp_path / "a", {0: as_lines(evaluation(0, 1.0), evaluation(1000, 2.0, "absolute"))}, algo="grasp-happo")
     write_run(tmp_path / "b", {0: as_lines(*whole)}, algo="an-own-name")
     write_run(tmp_path / "c", {0: as_lines(*kept)}, algo="grasp-qmix")
     page = show(tmp_path)
-    page.wait(lambda: page.count("#heat .gc-cell") == 9, "the run that has something to show, whatever its name")
+    page.wait(lambda: page.count("#heat .gc-cell") == 9, "the run with values per agent, whatever its name")
     Select(page.find("#run")).select_by_visible_text("grasp-happo · matrix/climbing")
-    page.wait(lambda: "only evaluations" in page.text("#conflict-notice"), "no iterations, and no more will come")
+    page.wait(lambda: "hold only evaluations" in page.text("#conflict-notice"), "no iterations")
     Select(page.find("#run")).select_by_visible_text("grasp-qmix · matrix/climbing")
-    page.wait(lambda: "condensed" in page.text("#certificates"), "what is left of a condensed run")
+    page.wait(lambda: "condensed" in page.text("#certificates"), "a condensed run")
     assert page.count("#over-time [data-name=conflict_rate] .gc-line") == 1
     assert not page.find("#matrix").is_displayed()
 
@@ -240,28 +240,28 @@ def ticks(page: Page, card: str) -> list[str]:
     return page.driver.execute_script(f"return {labels}", card)
 
 
-def test_every_axis_has_a_number_that_means_something(show, tmp_path):
+def test_axes_have_useful_ticks(show, tmp_path):
     values = [2e-8, 4e-8, 3e-8, 5e-8]
     records = [iteration(100 * k, residual=values[k % 4]) for k in range(1, 20)]
     write_run(tmp_path / "run", {0: as_lines(evaluation(0, 1.0), *records)})
     page = show(tmp_path)
     page.wait(lambda: page.count("#over-time [data-name=residual] .gc-line") == 1, "the residual")
-    assert {"1e−8", "1e−7"} <= set(ticks(page, "#over-time [data-name=residual]")), "between two decades is no tick"
+    assert {"1e−8", "1e−7"} <= set(ticks(page, "#over-time [data-name=residual]")), "two decades at least have ticks"
     steps = [t for t in ticks(page, "#charts") if t.startswith("0")]
     assert "0" in steps
-    assert "0.25" not in steps, "there are no quarters of a step"
+    assert "0.25" not in steps, "steps are whole"
 
 
-def test_a_half_written_and_a_gigantic_line_are_no_error(show, tmp_path):
-    data = history() + b"x" * (2 << 20) + b"\n" + as_lines(evaluation(2400, 12.0)) + b'{"kind": "evaluation", "env_st'
+def test_incomplete_and_oversized_lines_cause_no_error(show, tmp_path):
+    data = history() + b"x" * (5 << 20) + b"\n" + as_lines(evaluation(2400, 12.0)) + b'{"kind": "evaluation", "env_st'
     run = write_run(tmp_path / "run", {0: data})
     page = show(tmp_path)
     page.wait(lambda: line_drawn(page).count("L") == 6, "all whole points")
-    page.wait(lambda: "1 bad line" in page.text("#runs .row"), "the gigantic line is counted")
+    page.wait(lambda: "1 bad line" in page.text("#runs .row"), "the oversized line is counted")
     with (run / "seed-0" / "metrics.jsonl").open("ab") as file:
         file.write(b'eps": 2800, "seed": 0, "return_mean": 13.0}\n')
-    page.wait(lambda: line_drawn(page).count("L") == 7, "the line that was half")
-    assert "no answer" not in page.text("#status")
+    page.wait(lambda: line_drawn(page).count("L") == 7, "the completed line")
+    assert "no response" not in page.text("#status")
 
 
 def test_a_shrinking_file_is_followed(show, tmp_path):
@@ -288,7 +288,7 @@ def test_strings_from_runs_are_shown_as_text(show, tmp_path):
     assert page.driver.title == "GRASP watch"
 
 
-def test_chosen_runs_stand_in_the_address(show, tmp_path):
+def test_the_selection_is_kept_in_the_address(show, tmp_path):
     for name in ("a", "b", "c"):
         write_run(tmp_path / name, {0: history()}, algo=name)
     page = show(tmp_path)
@@ -305,7 +305,7 @@ def test_chosen_runs_stand_in_the_address(show, tmp_path):
     assert "b" not in page.text("#charts .gc-legend").split()
 
 
-def test_the_keyboard_reaches_points_and_the_tooltip_tells_them(show, tmp_path):
+def test_arrow_keys_select_points_and_show_the_tooltip(show, tmp_path):
     write_run(tmp_path / "run", {0: history()})
     page = show(tmp_path)
     page.wait(lambda: page.count("#charts .card svg[role=img]") == 1, "a chart")
@@ -315,7 +315,7 @@ def test_the_keyboard_reaches_points_and_the_tooltip_tells_them(show, tmp_path):
     assert "grasp-mappo" in page.text("#charts .gc-tip")
 
 
-def test_twins_with_long_folders_can_be_told_apart_in_the_list(show, tmp_path):
+def test_long_labels_are_not_truncated(show, tmp_path):
     for name in ("learning-rate-of-a-thousandth", "learning-rate-of-a-hundredth"):
         write_run(tmp_path / name, {0: history()})
     page = show(tmp_path)
@@ -325,13 +325,13 @@ def test_twins_with_long_folders_can_be_told_apart_in_the_list(show, tmp_path):
     assert page.driver.execute_script(cut) == [False, False]
 
 
-def test_a_table_of_the_configuration_has_its_title_with_its_rows(show, tmp_path):
+def test_a_column_break_does_not_separate_a_table_from_its_title(show, tmp_path):
     write_run(
         tmp_path / "run", {0: history()}, hyper={f"a{k}": k for k in range(30)}, **{f"b{k}": k for k in range(30)}
     )
     page = show(tmp_path)
     page.wait(lambda: "algorithm" in page.text("#tables"), "the tables")
-    # The first table is made shorter row by row, so that the second begins at every height of a column.
+    # The first table is shortened row by row, so that the second starts at every height of a column.
     apart = """const [first, second] = document.querySelectorAll('#tables table');
       const isApart = () => Math.abs(second.caption.getClientRects()[0].left
         - second.querySelector('td').getClientRects()[0].left) > 100;
@@ -345,7 +345,7 @@ def wait_for_many(page: Page) -> None:
     page.wait(lambda: page.count("#heat .gc-cell") == 9, "the conflict view")
 
 
-def test_200_runs_of_10000_lines_are_there_within_three_seconds(show, tmp_path):
+def test_200_runs_of_10000_lines_are_shown_within_three_seconds(show, tmp_path):
     lines = [iteration(100 * k) for k in range(1, 10_001)]
     points = [evaluation(100 * k, k / 1000) for k in range(0, 10_001, 500)]
     source = tmp_path / "source"
@@ -353,11 +353,11 @@ def test_200_runs_of_10000_lines_are_there_within_three_seconds(show, tmp_path):
     for k in range(200):
         run = write_run(tmp_path / "runs" / f"run{k:03}", {0: b""}, algo=f"algo-{k % 7}", env=f"family/task{k % 5}")
         (run / "seed-0" / "metrics.jsonl").unlink()
-        os.link(source, run / "seed-0" / "metrics.jsonl")  # read like a file of its own, without its place on the disk
+        os.link(source, run / "seed-0" / "metrics.jsonl")  # read like a separate file, without using its disk space
     took = []
-    while len(took) < 3 and min(took, default=3.0) >= 3:  # what else the machine does only adds: the fastest counts
+    while len(took) < 3 and min(took, default=3.0) >= 3:  # other load only adds time: the fastest attempt counts
         begin = time.monotonic()
-        page = show(tmp_path / "runs")  # of a server that has read nothing yet
+        page = show(tmp_path / "runs")  # a new server has read nothing yet
         wait_for_many(page)
         took.append(time.monotonic() - begin)
     assert min(took) < 3
@@ -387,18 +387,18 @@ def test_a_click_on_a_curve_opens_the_replay_of_that_checkpoint(show, trained):
     assert not page.find("#replay").is_displayed()
 
 
-def test_a_replay_that_fails_says_why(show, tmp_path, trained):
+def test_a_failed_replay_shows_the_error(show, tmp_path, trained):
     shutil.copytree(trained / "mappo", tmp_path / "runs" / "mappo")
     for path in (tmp_path / "runs").rglob("snapshots/*"):
         path.unlink()
     page = show(tmp_path / "runs")
     page.wait(lambda: page.count("#charts .gc-dot") == 4, "four evaluations")
     page.wait(lambda: page.point("#charts .gc-dot", 1, click=True), "a click")
-    page.wait(lambda: "has no snapshot at 400 steps" in page.text("#replay-notice"), "the sentence")
-    assert [m for m in page.complaints() if "409" not in m] == []
+    page.wait(lambda: "has no snapshot at 400 steps" in page.text("#replay-notice"), "the error")
+    assert [m for m in page.console_errors() if "409" not in m] == []
 
 
-def test_it_can_be_read_on_a_narrow_screen_and_in_the_dark(show, tmp_path):
+def test_narrow_screens_and_dark_mode(show, tmp_path):
     write_run(tmp_path / "run", {0: history()})
     page = show(tmp_path)
     driver = page.driver
@@ -418,7 +418,7 @@ def test_it_can_be_read_on_a_narrow_screen_and_in_the_dark(show, tmp_path):
         driver.set_window_size(1280, 1400)
 
 
-def test_the_run_of_the_conflict_view_can_be_chosen(show, tmp_path):
+def test_the_run_of_the_conflict_view_can_be_selected(show, tmp_path):
     write_run(tmp_path / "a", {0: history(), 1: history(num_agents=2)})
     write_run(tmp_path / "b", {0: history(num_agents=4)}, algo="grasp-qmix")
     page = show(tmp_path)

@@ -1,4 +1,4 @@
-"""The server: what it answers, and what it refuses."""
+"""The responses of the server, and the requests it refuses."""
 
 import gzip
 import http.client
@@ -13,14 +13,14 @@ import pytest
 from dashboard_runs import as_lines, evaluation, history, iteration, write_run
 
 from grasp.dashboard import Server, serve, server
-from grasp.dashboard.replay_queue import Replays
+from grasp.dashboard.replay_queue import ReplayQueue
 from grasp.types import GraspError
 
 SECRET = "the secret outside"
 
 
 class Client:
-    """Requests as they stand, without a library that would tidy them up."""
+    """Sends requests unchanged; a library would normalise paths and headers."""
 
     def __init__(self, url: str):
         self.port = urllib.parse.urlsplit(url).port
@@ -63,7 +63,7 @@ def client(root):
 
 
 def test_the_page_and_its_parts_are_served_with_a_strict_policy(client):
-    for path, (_, kind) in server.ASSETS.items():
+    for path, (_, _, kind) in server.ASSETS.items():
         response = client.get(path)
         assert response.status == 200
         assert response.headers["Content-Type"] == kind
@@ -73,7 +73,7 @@ def test_the_page_and_its_parts_are_served_with_a_strict_policy(client):
         assert len(response.body) > 100
 
 
-def test_nothing_is_fetched_from_elsewhere_and_no_markup_is_made_from_text(client):
+def test_scripts_load_nothing_external_and_build_no_markup_from_text(client):
     for path in server.ASSETS:
         text = client.get(path).body.decode()
         for word in ("https://", "//cdn", "innerHTML", "insertAdjacentHTML", "document.write", "eval("):
@@ -104,14 +104,14 @@ def test_new_lines_arrive(client, root):
     raise AssertionError("never arrived")
 
 
-def test_who_has_it_already_is_sent_nothing(client):
+def test_an_unchanged_response_has_no_body(client):
     client.run_id()
     first = client.get("/api/runs")
     again = client.get("/api/runs", If_None_Match=first.headers["ETag"])
     assert (again.status, again.body) == (304, b"")
 
 
-def test_answers_are_packed_for_who_can_unpack(client):
+def test_responses_are_compressed_if_the_client_accepts_it(client):
     plain = client.get("/page.js")
     packed = client.get("/page.js", Accept_Encoding="gzip, br")
     assert packed.headers["Content-Encoding"] == "gzip"
@@ -170,7 +170,7 @@ def test_a_link_that_leaves_the_directory_is_not_served(root):
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:8400", "127.0.0.1.evil.example", "", "[::1", "169.254.1.1"]
 )
-def test_another_hosts_name_is_refused(client, host):
+def test_other_host_names_are_refused(client, host):
     if host == "[::1":
         host = "[::1]x"
     response = client.get("/api/runs", Host=host)
@@ -179,20 +179,20 @@ def test_another_hosts_name_is_refused(client, host):
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:9999", "127.0.0.1:1", "[::1]:8400", "LOCALHOST"])
-def test_loopbacks_names_are_welcome_through_any_tunnel(client, host):
+def test_loopback_names_with_any_port_are_accepted(client, host):
     assert client.get("/api/runs", Host=host).status == 200
 
 
-def test_a_host_that_was_given_may_be_asked_by_any_name(root):
+def test_with_host_any_host_name_is_accepted(root):
     with Server(root, host="0.0.0.0", port=0) as running:
         assert Client(running.url).get("/api/runs", Host="my-machine").status == 200
 
 
-@pytest.mark.parametrize(("host", "is_told"), [("127.0.0.1", False), ("::1", False), ("0.0.0.0", True), ("", True)])
-def test_who_opens_it_to_others_is_told_so(host, is_told):
-    words = server.greeting("runs", "http://there:8400/", host)
-    assert words.startswith("watching runs at http://there:8400/")
-    assert ("there is no password" in words) is is_told
+@pytest.mark.parametrize(("host", "warns"), [("127.0.0.1", False), ("::1", False), ("0.0.0.0", True), ("", True)])
+def test_listening_beyond_loopback_prints_a_warning(host, warns):
+    text = server.greeting("runs", "http://there:8400/", host)
+    assert text.startswith("watching runs at http://there:8400/")
+    assert ("there is no password" in text) is warns
 
 
 def test_it_listens_on_loopback_only(root):
@@ -200,7 +200,7 @@ def test_it_listens_on_loopback_only(root):
         assert running.url.startswith("http://127.0.0.1:")
 
 
-def test_another_sites_page_may_not_ask(client):
+def test_requests_from_other_sites_are_refused(client):
     name = client.run_id()
     for path in ("/api/runs", f"/replay?run={name}&seed=0&checkpoint=400"):
         assert client.get(path, Sec_Fetch_Site="cross-site").status == 403
@@ -212,7 +212,7 @@ def test_only_get_is_answered(client, method):
     assert client.get("/api/runs", method=method).status == 501
 
 
-def test_what_is_no_request_does_no_harm(client):
+def test_malformed_requests_do_not_stop_the_server(client):
     for junk in (b"\x00\xff\r\n\r\n", b"GET " + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n", b"GET /\r\n\r\n"):
         with socket.create_connection(("127.0.0.1", client.port), timeout=10) as raw:
             raw.sendall(junk)
@@ -220,7 +220,7 @@ def test_what_is_no_request_does_no_harm(client):
     assert client.get("/").status == 200
 
 
-def test_strings_from_runs_stay_strings(root):
+def test_strings_from_runs_are_served_as_json(root):
     evil = "<script>alert(1)</script>"
     write_run(root / "x<img src=x>", {0: history()}, algo=evil, env=evil)
     with Server(root, port=0) as running:
@@ -231,15 +231,15 @@ def test_strings_from_runs_stay_strings(root):
     assert evil in [run["algo"] for run in json.loads(response.body)["runs"]]
 
 
-def test_an_empty_directory_is_no_error(tmp_path):
+def test_an_empty_directory_has_no_runs(tmp_path):
     with Server(tmp_path, port=0) as running:
         overview = Client(running.url).json("/api/runs")
     assert overview["runs"] == []
 
 
-def test_a_replay_is_promised_then_sent(root, monkeypatch):
+def test_a_replay_is_accepted_then_sent(root, monkeypatch):
     stub = "import pathlib, sys; pathlib.Path(sys.argv[sys.argv.index('--out') + 1]).write_bytes(b'GIF89a')"
-    monkeypatch.setattr(server, "Replays", partial(Replays, command=(sys.executable, "-c", stub)))
+    monkeypatch.setattr(server, "ReplayQueue", partial(ReplayQueue, command=(sys.executable, "-c", stub)))
     with Server(root, port=0) as running:
         client = Client(running.url)
         path = f"/replay?run={client.run_id()}&seed=1&checkpoint=400"
@@ -253,14 +253,14 @@ def test_a_replay_is_promised_then_sent(root, monkeypatch):
     assert (response.status, response.headers["Content-Type"], response.body) == (200, "image/gif", b"GIF89a")
 
 
-def test_mistakes_are_one_sentence(root, tmp_path):
+def test_errors_are_one_sentence(root, tmp_path):
     with Server(root, port=0) as running:
         port = Client(running.url).port
         with pytest.raises(GraspError, match=f"cannot listen on 127.0.0.1, port {port} .*try --port {port + 1}"):
             Server(root, port=port)
     with pytest.raises(GraspError, match="--port must lie between"):
         Server(root, port=99_999)
-    with pytest.raises(GraspError, match="no address is called 'no.such.host.invalid'"):
+    with pytest.raises(GraspError, match="unknown host 'no.such.host.invalid'"):
         Server(root, host="no.such.host.invalid", port=0)
     with pytest.raises(GraspError, match="no directory"):
         serve(tmp_path / "missing", port=0)

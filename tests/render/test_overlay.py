@@ -1,4 +1,4 @@
-"""What the team makes of a moment: the preferences and values that `grasp play --overlay` shows."""
+"""The overlay of `grasp play`: action preferences and values, from the algorithm to the picture."""
 
 import time
 
@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from film_scenes import bodies, colour, near
 from PIL import Image
-from test_film import bodies, colour, near
 from tiny import TINY
 
 import grasp
@@ -20,13 +20,13 @@ from grasp.envs import base
 from grasp.nn import critic as critics
 from grasp.nn import mixer as mixers
 from grasp.render import draw, film
-from grasp.render.draw import Thought
+from grasp.render.draw import Overlay
 from grasp.types import Observation
 
 
-def thought(**changes) -> Thought:
-    """Two agents, three actions: the first is for action 1, which it does; the second may not do action 2."""
-    given = Thought(
+def overlay(**changes) -> Overlay:
+    """Two agents, three actions: the first prefers and takes action 1; action 2 of the second is illegal."""
+    given = Overlay(
         preference=np.array([[0.0, 1.0, 0.0], [0.5, 0.5, 0.0]]),
         avail=np.array([[True, True, True], [True, True, False]]),
         action=np.array([1, 0]),
@@ -36,15 +36,15 @@ def thought(**changes) -> Thought:
 
 
 def cell(picture: Image.Image, agent: int, action: int) -> tuple[int, ...]:
-    """The colour in the middle of an agent's cell for an action."""
+    """The colour at the centre of an agent's cell for an action."""
     side = 18
     x = picture.width - draw.PANEL + 12 + draw.NAMES + (action + 0.5) * side
     return picture.getpixel((int(x), int(draw.HEADER + (agent + 0.5) * side)))
 
 
-def test_a_cell_is_the_darker_the_more_its_agent_is_for_the_action_and_missing_where_it_may_not():
-    (picture,) = draw.pictures([bodies()], ["words"], [thought()])
-    (bare,) = draw.pictures([bodies()], ["words"])
+def test_cells_are_darker_for_preferred_actions_and_missing_for_illegal_ones():
+    (picture,) = draw.pictures([bodies()], ["header"], [overlay()])
+    (bare,) = draw.pictures([bodies()], ["header"])
     assert picture.width == bare.width + draw.PANEL
     full = colour(draw.GROUPS[0])
     assert near(cell(picture, 0, 1), full)
@@ -53,11 +53,13 @@ def test_a_cell_is_the_darker_the_more_its_agent_is_for_the_action_and_missing_w
     assert near(cell(picture, 1, 2), colour(draw.PAPER)), "an illegal action has no cell"
     ground = np.asarray(bare) == np.array(colour(draw.GRASS))
     assert ground.any()
-    assert np.array_equal(np.asarray(picture)[:, : bare.width][ground], np.asarray(bare)[ground]), "nothing moves"
+    assert np.array_equal(np.asarray(picture)[:, : bare.width][ground], np.asarray(bare)[ground]), (
+        "the picture itself is unchanged"
+    )
 
 
-def test_what_is_done_is_framed_and_a_moment_without_thought_is_blank_beside():
-    framed, other, blank = draw.pictures([bodies()] * 3, [""] * 3, [thought(), thought(action=np.array([2, 0])), None])
+def test_the_action_taken_is_framed_and_the_panel_is_blank_without_an_overlay():
+    framed, other, blank = draw.pictures([bodies()] * 3, [""] * 3, [overlay(), overlay(action=np.array([2, 0])), None])
     changed = np.argwhere((np.asarray(framed) != np.asarray(other)).any(-1))
     side, left = 18, framed.width - draw.PANEL + 12 + draw.NAMES
     assert len(changed)
@@ -68,23 +70,23 @@ def test_what_is_done_is_framed_and_a_moment_without_thought_is_blank_beside():
     assert (beside == np.array(colour(draw.PAPER))).all()
 
 
-def test_agents_are_numbered_like_their_rows_unless_some_of_the_team_are_no_agents():
+def test_bodies_are_numbered_like_rows_if_the_whole_team_are_agents():
     scene = bodies(mark=np.array([ord("s"), ord("z"), ord("z"), 0]))
-    assert draw.numbers(scene, 2) == {0: "0", 1: "1"}
-    assert draw.names_of(scene, 2) == ["0 s", "1 z"]
-    assert draw.numbers(scene, 1) == {}, "a football team of two with one agent: nobody knows which"
-    assert draw.names_of(scene, 1) == ["0"]
-    lettered, numbered = draw.pictures([scene], [""])[0], draw.pictures([scene], [""], [thought()])[0]
+    assert draw.agent_numbers(scene, 2) == {0: "0", 1: "1"}
+    assert draw.row_names(scene, 2) == ["0 s", "1 z"]
+    assert draw.agent_numbers(scene, 1) == {}, "a football team of two with one agent: its body is unknown"
+    assert draw.row_names(scene, 1) == ["0"]
+    lettered, numbered = draw.pictures([scene], [""])[0], draw.pictures([scene], [""], [overlay()])[0]
     assert not np.array_equal(np.asarray(lettered), np.asarray(numbered)[:, : draw.SIZE])
 
 
-def test_preferences_of_values_run_from_the_worst_legal_action_to_the_best():
+def test_preferences_scale_q_values_from_the_worst_legal_action_to_the_best():
     q = jnp.array([[-3.0, 1.0, 9.0, 5.0], [2.0, 2.0, 2.0, 7.0]])
     avail = jnp.array([[True, True, False, True], [True, True, True, False]])
     np.testing.assert_allclose(exploration.preference(q, avail), [[0.0, 0.5, 0.0, 1.0], [1.0, 1.0, 1.0, 0.0]])
 
 
-def watched(spec, num_envs=2) -> Observation:
+def observation_of(spec, num_envs=2) -> Observation:
     keys = jax.random.split(jax.random.key(5), 2)
     avail = jnp.ones((num_envs, spec.num_agents, spec.num_actions), bool).at[0, 0, 1].set(False)
     return Observation(
@@ -96,10 +98,10 @@ def watched(spec, num_envs=2) -> Observation:
 
 
 @pytest.mark.parametrize("kind", ["monotone", "sum"])
-def test_a_q_learner_expects_the_mixed_value_of_the_best_legal_actions_in_units_of_the_return(kind):
+def test_the_value_of_a_q_learner_is_the_mixed_value_of_the_best_legal_actions_in_units_of_the_return(kind):
     spec = base.make("mpe/simple_spread").spec
     hyper = Qmix(mixer=kind, reward_scale=4.0)
-    seen = watched(spec)
+    seen = observation_of(spec)
     q = jax.random.normal(jax.random.key(1), seen.avail.shape)
     mixer = mixers.mixer_init(jax.random.key(2), kind, spec, 8, 8)
     preference, value = exploration.judged(hyper, mixer, q, seen)
@@ -110,13 +112,13 @@ def test_a_q_learner_expects_the_mixed_value_of_the_best_legal_actions_in_units_
 
 
 @pytest.mark.parametrize("value_norm", [True, False])
-def test_an_actor_is_for_actions_by_their_probability_and_its_critic_speaks_in_returns(value_norm):
+def test_preferences_of_an_actor_are_probabilities_and_its_value_is_in_units_of_the_return(value_norm):
     env = base.make("mpe/simple_spread")
     config = configure("mappo", "mpe/simple_spread", {"hidden": 8, "value_norm": value_norm})
     algorithm = algos.make(config, env.spec)
     state = algorithm.init(jax.random.key(0))
     state = state._replace(value_norm=normalise.value_norm_update(state.value_norm, jnp.array([10.0, 30.0])))
-    seen, memory = watched(env.spec), algorithm.memory(2)
+    seen, memory = observation_of(env.spec), algorithm.memory(2)
     decision = algorithm.act(state, memory, seen, jax.random.key(1), True)
     np.testing.assert_allclose(decision.preference.sum(-1), 1.0, rtol=1e-5)
     assert float(decision.preference[0, 0, 1]) == 0.0, "an illegal action"
@@ -127,38 +129,38 @@ def test_an_actor_is_for_actions_by_their_probability_and_its_critic_speaks_in_r
 
 
 @pytest.mark.parametrize("algo", ["grasp-mappo", "qmix"])
-def test_a_film_with_thoughts_has_one_for_every_step_and_none_at_the_end(algo):
+def test_there_is_an_overlay_for_every_step_and_none_for_the_last_state(algo):
     env = base.make("matrix/climbing")
     config = configure(algo, "matrix/climbing", {"hidden": 8})
     algorithm = algos.make(config, env.spec)
     state = algorithm.init(jax.random.key(0))
-    plain, judged = (film.record(env, algorithm, state, jax.random.key(3), 2, judging=j) for j in (False, True))
-    for without, episode in zip(plain, judged, strict=True):
-        assert without.thoughts == []
-        assert len(episode.thoughts) == len(episode.reward) == len(episode.scenes) - 1
+    plain, with_overlays = (film.record(env, algorithm, state, jax.random.key(3), 2, overlay=j) for j in (False, True))
+    for without, episode in zip(plain, with_overlays, strict=True):
+        assert without.overlays == []
+        assert len(episode.overlays) == len(episode.reward) == len(episode.scenes) - 1
         np.testing.assert_array_equal(episode.reward, without.reward)
-        assert episode.thoughts[0].preference.shape == (2, 3)
-    frames = film.frames(env.spec, judged)
+        assert episode.overlays[0].preference.shape == (2, 3)
+    frames = film.frames(env.spec, with_overlays)
     assert len({frame.picture.size for frame in frames}) == 1
     assert frames[0].picture.width == film.frames(env.spec, plain)[0].picture.width + draw.PANEL
 
 
-def test_the_command_draws_thoughts_of_the_best_policy_and_of_any(here, finished, capsys):
-    for words in ([], ["--checkpoint", "0"]):
-        assert cli.main(["play", str(finished), "--overlay", *words]) == 0
-        with Image.open(here / "episode.gif") as with_thoughts:
-            wide = with_thoughts.size[0]
-        assert cli.main(["play", str(finished), *words]) == 0
+def test_the_command_draws_overlays_of_the_best_and_of_any_checkpoint(here, finished, capsys):
+    for options in ([], ["--checkpoint", "0"]):
+        assert cli.main(["play", str(finished), "--overlay", *options]) == 0
+        with Image.open(here / "episode.gif") as with_overlay:
+            wide = with_overlay.size[0]
+        assert cli.main(["play", str(finished), *options]) == 0
         with Image.open(here / "episode.gif") as without:
             assert wide == without.size[0] + draw.PANEL
     assert "1 episode" in capsys.readouterr().out
 
 
-def test_thoughts_of_a_run_whose_snapshots_have_no_critic_are_refused_in_one_sentence(tmp_path):
+def test_overlays_of_snapshots_without_a_critic_are_refused_in_one_sentence(tmp_path):
     run = grasp.train("mappo", "matrix/climbing", out=tmp_path / "old", **TINY)
     from grasp.runs import checkpoint
 
-    for path in checkpoint.stored(run.snapshots(0)):  # as they were kept before there were thoughts
+    for path in checkpoint.stored(run.snapshots(0)):  # the format before overlays existed
         arrays, _ = checkpoint.read(path)
         kept = {name: array for name, array in arrays.items() if "actor" in name}
         path.write_bytes(checkpoint.serialise(kept, {"digest": checkpoint.digest(kept)}))
@@ -167,7 +169,7 @@ def test_thoughts_of_a_run_whose_snapshots_have_no_critic_are_refused_in_one_sen
     assert not (tmp_path / "film.gif").exists()
 
 
-def test_a_hundred_moments_of_the_largest_battle_are_drawn_in_five_seconds(tmp_path):
+def test_100_states_of_the_largest_battle_are_drawn_in_five_seconds(tmp_path):
     env = base.make("skirmish/27m_vs_30m")
     assert env.scene is not None
     scene = jax.device_get(env.scene(env.reset(jax.random.key(0))[0]))

@@ -1,8 +1,11 @@
-"""Run directories as a training leaves them, or as nobody should."""
+"""Run directories for the dashboard's tests, with valid and with damaged metrics logs."""
 
 import json
 from pathlib import Path
 from typing import Any
+
+from grasp.dashboard import monitor
+from grasp.dashboard.monitor import Monitor
 
 
 def iteration(steps: int, num_agents: int = 3, **changes: Any) -> dict[str, Any]:
@@ -22,8 +25,8 @@ def iteration(steps: int, num_agents: int = 3, **changes: Any) -> dict[str, Any]
 
 
 def evaluation(steps: int, value: float | None, kind: str = "evaluation", **changes: Any) -> dict[str, Any]:
-    line = {"kind": kind, "env_steps": steps, "seed": 0, "episodes": 32, "return_mean": value}
-    return line | changes | {"wall": {"seconds": steps / 1000}}
+    record = {"kind": kind, "env_steps": steps, "seed": 0, "episodes": 32, "return_mean": value}
+    return record | changes | {"wall": {"seconds": steps / 1000}}
 
 
 def as_lines(*records: dict[str, Any]) -> bytes:
@@ -33,7 +36,7 @@ def as_lines(*records: dict[str, Any]) -> bytes:
 def write_run(
     folder: Path, metrics: dict[int, bytes], algo: str = "grasp-mappo", env: str = "matrix/climbing", **fields
 ):
-    """A run directory with the metrics of each seed as they are given."""
+    """A run directory with the given metrics log per seed."""
     folder.mkdir(parents=True)
     config = {"format": 1, "algo": algo, "env": env, "steps": 1000, "seeds": max(len(metrics), 1), "seed": 0} | fields
     (folder / "config.json").write_text(json.dumps(config))
@@ -52,3 +55,16 @@ def history(points: int = 5, per: int = 4, top: float = 10.0, **changes: Any) ->
         if i % per == 0:
             records.append(evaluation(100 * i, top * i / (points * per)))
     return as_lines(*records)
+
+
+def refreshed(root: Path) -> Monitor:
+    """A monitor that has read everything below the directory."""
+    found = Monitor(root)
+    found.refresh()
+    return found
+
+
+def only(found: Monitor) -> monitor.Entry:
+    """The monitor's one run."""
+    (entry,) = found.entries.values()
+    return entry

@@ -56,16 +56,17 @@ def page(comparison: Comparison, runs: Sequence[RunData]) -> str:
     """The whole file."""
     text = json.dumps(export.finite(content(comparison, runs)), allow_nan=False, separators=(",", ":"))
     room = resources.files("grasp")
-    script = _inlined((room / "dashboard" / "charts.js").read_text(encoding="utf-8"), "lineChart, short")
+    charts = [(room / "render" / name).read_text(encoding="utf-8") for name in ("chart.js", "line_chart.js")]
+    script = _inlined("\n".join(charts), "lineChart, short")
     script += (room / "analysis" / "report.js").read_text(encoding="utf-8")
     style = (room / "analysis" / "report.css").read_text(encoding="utf-8")
     # Without a "<" no text in the data can end its element.
     return PAGE.format(policy=POLICY, style=style, data=text.replace("<", "\\u003c"), script=script)
 
 
-def _inlined(module: str, names: str) -> str:
-    """A module's text as constants of the exports that are wanted, so that all its other names stay its own."""
-    body = re.sub(r"^export ", "", module, flags=re.MULTILINE)
+def _inlined(modules: str, names: str) -> str:
+    """Modules as one function that returns the wanted exports, so that all other names stay local to it."""
+    body = re.sub(r"^(export |import .*;\n)", "", modules, flags=re.MULTILINE)
     return f"const {{ {names} }} = (() => {{\n{body}\nreturn {{ {names} }};\n}})();\n\n"
 
 

@@ -1,4 +1,4 @@
-/* The report's page. html_report.py inlines it after charts.js, whose exports `lineChart` and `short` it uses. */
+/* The report's page. `html_report.py` inlines grasp/render/line_chart.js before it and provides `lineChart` and `short`. */
 
 const SURE = { clear: "clear result", likely: "not settled", open: "no clear result" };
 const MANY = 3; // from this many algorithms on, pairs are shown as a matrix

@@ -1,7 +1,7 @@
-"""Which files below a directory may be read, and where the runs are.
+"""Find run directories, and open files below the watched directory only.
 
-No path ever comes from a browser: a run has an id, and an id leads to a directory that was found here. Symbolic links
-are not followed, neither to directories nor to files, so nothing outside the directory can be reached.
+A browser never sends a path: it names a run by its id, and the id maps to a directory found here. Symbolic links to
+directories and files are not followed, so nothing outside the watched directory can be read.
 """
 
 import hashlib
@@ -15,26 +15,28 @@ from typing import BinaryIO
 
 from grasp.types import GraspError
 
-DEPTH = 5
-"""How far below the directory a run may lie."""
+MAX_DEPTH = 5
+"""Levels below the watched directory that are searched for runs."""
 MOST_RUNS = 2000
 MOST_FOLDERS = 20_000
 LARGEST_DOCUMENT = 1 << 20
-"""Bytes of a config.json or versions.json; they have a few thousand."""
+"""Bytes of a config.json or versions.json; real ones have a few thousand."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A run directory: its id, its place below the directory that is watched, and the metrics of its seeds."""
+    """A run directory."""
 
     id: str
     path: Path
     name: str
+    """Its path below the watched directory."""
     logs: dict[int, Path]
+    """metrics.jsonl by seed."""
 
 
-def top(directory: str | Path) -> Path:
-    """The directory to watch, free of links, so that a file is below it exactly if its path begins with it."""
+def resolve_root(directory: str | Path) -> Path:
+    """The directory to watch without symbolic links: a file is inside exactly if its path begins with this one."""
     path = Path(directory)
     if not path.is_dir():
         raise GraspError(f"no directory '{directory}' to watch; name one that holds runs, such as 'runs'")
@@ -42,26 +44,26 @@ def top(directory: str | Path) -> Path:
 
 
 def find_runs(root: Path) -> list[Found]:
-    """Every folder with a config.json and seeds (or none yet), down to `DEPTH`; what lies in a run is not searched."""
-    found, waiting, seen = [], [(root, 0)], 0
-    while waiting and len(found) < MOST_RUNS and seen < MOST_FOLDERS:
-        folder, depth = waiting.pop()
-        names, folders = _listing(folder)
+    """Every folder with a config.json, down to `MAX_DEPTH`, sorted by name. Folders inside a run are not searched."""
+    found, pending, seen = [], [(root, 0)], 0
+    while pending and len(found) < MOST_RUNS and seen < MOST_FOLDERS:
+        folder, depth = pending.pop()
+        files, folders = _listing(folder)
         seen += 1
-        if "config.json" in names:
+        if "config.json" in files:
             found.append(_found(root, folder, folders))
-        elif depth < DEPTH:
-            waiting += [(folder / name, depth + 1) for name in sorted(folders, reverse=True)]
+        elif depth < MAX_DEPTH:
+            pending += [(folder / name, depth + 1) for name in sorted(folders, reverse=True)]
     return sorted(found, key=lambda run: run.name)
 
 
 def _listing(folder: Path) -> tuple[set[str], list[str]]:
-    """The plain files and the folders in a folder; links and hidden names are neither."""
+    """The regular files and the folders in a folder, without symbolic links and hidden names."""
     try:
         with os.scandir(folder) as entries:
-            kept = [entry for entry in entries if not entry.name.startswith(".")]
-            folders = [entry.name for entry in kept if entry.is_dir(follow_symlinks=False)]
-            return {entry.name for entry in kept if entry.is_file(follow_symlinks=False)}, folders
+            visible = [entry for entry in entries if not entry.name.startswith(".")]
+            folders = [entry.name for entry in visible if entry.is_dir(follow_symlinks=False)]
+            return {entry.name for entry in visible if entry.is_file(follow_symlinks=False)}, folders
     except OSError:
         return set(), []
 
@@ -70,13 +72,13 @@ def _found(root: Path, folder: Path, folders: list[str]) -> Found:
     name = str(folder.relative_to(root)) if folder != root else root.name
     digest = hashlib.blake2s(os.fsencode(folder.relative_to(root)), digest_size=6).hexdigest()
     seeds = sorted(int(f[5:]) for f in folders if re.fullmatch(r"seed-(0|[1-9]\d{0,9})", f))
-    shown = name.encode(errors="replace").decode()  # a name need not be valid text
+    shown = name.encode(errors="replace").decode()  # a file name need not be valid Unicode
     return Found(digest, folder, shown, {seed: folder / f"seed-{seed}" / "metrics.jsonl" for seed in seeds})
 
 
 def open_inside(path: Path) -> BinaryIO | None:
-    """A regular file under its true name, or None where there is none: no link on the way, no pipe that would block."""
-    # The true name is what decides. O_NOFOLLOW leaves no moment to swap a link for the file in between.
+    """Open a regular file that no symbolic link leads to; None for anything else. A named pipe does not block."""
+    # The resolved path decides; O_NOFOLLOW closes the race of replacing the file by a link in between.
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -88,7 +90,7 @@ def open_inside(path: Path) -> BinaryIO | None:
 
 
 def read_document(path: Path) -> str:
-    """A small text file below the directory; "" where it is missing or larger than any that we write."""
+    """A small text file below the watched directory; "" if it is missing or larger than `LARGEST_DOCUMENT`."""
     file = open_inside(path)
     if file is None:
         return ""
@@ -98,9 +100,9 @@ def read_document(path: Path) -> str:
 
 
 def held_locks() -> set[int]:
-    """The inodes of all files that a process here holds a lock on; empty where the system does not tell.
+    """The inodes of all files that a process on this machine holds a lock on; empty where the system has no list.
 
-    Trying the lock would be a way to know, and would refuse it to a training that starts at that moment.
+    Taking the lock as a test would refuse it to a training process that starts at the same time.
     """
     try:
         lines = Path("/proc/locks").read_text().splitlines()

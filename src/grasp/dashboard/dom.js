@@ -1,4 +1,6 @@
-/** Small helpers of the page. Whatever comes from a run's files enters the document as text, never as markup. */
+/** Helpers of the page. Text from a run's files enters the document as text, never as markup. */
+
+export const NO_SERVER = "no response from the server; is grasp watch still running?";
 
 /** An element with properties and children; strings become text. */
 export function make(name, properties = {}, ...children) {
@@ -9,7 +11,7 @@ export function make(name, properties = {}, ...children) {
 
 export const byId = (id) => document.getElementById(id);
 
-/** A "?" that says one sentence to whoever points at it or reaches it with the keyboard. */
+/** A "?" that shows one sentence on hover and on keyboard focus. */
 export function hint(sentence) {
   const mark = make("span", { className: "hint", tabIndex: 0, textContent: "?" });
   mark.dataset.tip = sentence;
@@ -18,26 +20,29 @@ export function hint(sentence) {
   return mark;
 }
 
-const remembered = new Map(); // url -> the last answer to it
-const MOST_REMEMBERED = 30;
+const cache = new Map(); // url -> the last response
+const MOST_CACHED = 30;
+
+/** An error whose message is the server's own sentence. */
+export class ServerError extends Error {}
 
 /**
- * Ask the server, telling it what we have. @param {string} url
- * @returns {Promise<{data: object, isNew: boolean}>} throws an Error with the server's sentence
+ * Fetch JSON, revalidating what is cached. @param {string} url
+ * @returns {Promise<{data: object, isNew: boolean}>} throws a ServerError with the server's sentence
  */
-export async function ask(url) {
-  const before = remembered.get(url);
-  const response = await fetch(url, { cache: "no-store", headers: before ? { "If-None-Match": before.tag } : {} });
-  if (response.status === 304) return { data: before.data, isNew: false };
+export async function fetchJson(url) {
+  const cached = cache.get(url);
+  const response = await fetch(url, { cache: "no-store", headers: cached ? { "If-None-Match": cached.tag } : {} });
+  if (response.status === 304) return { data: cached.data, isNew: false };
   const data = await response.json();
-  if (!response.ok) throw Object.assign(new Error(data.error), { said: true });
-  remembered.delete(url);
-  remembered.set(url, { tag: response.headers.get("ETag"), data });
-  if (remembered.size > MOST_REMEMBERED) remembered.delete(remembered.keys().next().value);
+  if (!response.ok) throw new ServerError(data.error);
+  cache.delete(url);
+  cache.set(url, { tag: response.headers.get("ETag"), data });
+  if (cache.size > MOST_CACHED) cache.delete(cache.keys().next().value);
   return { data, isNew: true };
 }
 
-/** 75 -> 1m 15s, 7300 -> 2h 2m. */
+/** 75 -> 75s, 900 -> 15m, 7300 -> 2h 2m. */
 export function duration(seconds) {
   if (seconds < 90) return `${Math.round(seconds)}s`;
   const minutes = Math.round(seconds / 60);
@@ -46,11 +51,18 @@ export function duration(seconds) {
   return hours < 48 ? `${hours}h ${minutes % 60}m` : `${Math.round(hours / 24)}d`;
 }
 
-/** Fill a select with [value, text] pairs and keep what was chosen, if it is still there. */
-export function fill(select, pairs, chosen) {
-  const made = JSON.stringify(pairs);
-  if (select.dataset.made !== made)
-    select.replaceChildren(...pairs.map(([value, text]) => make("option", { value, textContent: text })));
-  select.dataset.made = made;
-  select.value = chosen;
+/** 1, "seed" -> 1 seed; 2, "seed" -> 2 seeds. */
+export const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+
+/** Replace an element's children only if `data`, from which they are built, has changed. */
+export function rebuild(element, data, build) {
+  const made = JSON.stringify(data);
+  if (element.dataset.made !== made) element.replaceChildren(...build());
+  element.dataset.made = made;
+}
+
+/** Fill a select with [value, text] pairs and select one. */
+export function fillSelect(select, pairs, selected) {
+  rebuild(select, pairs, () => pairs.map(([value, text]) => make("option", { value, textContent: text })));
+  select.value = selected;
 }

@@ -1,7 +1,7 @@
-"""Everything known about the runs below a directory, kept up to date by one thread while somebody looks.
+"""The state of all runs below a directory, kept current by one thread while a page is open.
 
-The thread alone changes what it keeps; requests read it. It wakes when a request has come and sleeps otherwise, so a
-page that nobody polls costs nothing.
+Only that thread changes the state; requests read it. It refreshes after a request and sleeps otherwise, so a page that
+is not polled costs nothing.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from grasp import config as configs
-from grasp.dashboard.discovery import Found, find_runs, held_locks, read_document, top
+from grasp.dashboard.discovery import Found, find_runs, held_locks, read_document, resolve_root
 from grasp.dashboard.sampling import Latest, latest
 from grasp.dashboard.tail import Tail, number
 from grasp.runs.lock import STALE, here
@@ -23,41 +23,42 @@ from grasp.runs.metrics_log import is_final
 from grasp.types import GraspError
 
 PERIOD = 1.0
-"""Seconds between two looks at the files."""
+"""Seconds between two refreshes."""
 QUIET = 30.0
-"""Seconds after which a file that nobody has locked is taken as left."""
+"""Seconds after which a seed whose lock is free counts as stopped."""
 STALLED = 600.0
-"""Seconds without a line after which a process that holds its lock is called stalled, unless it is known to be slow."""
+"""Seconds without a line after which a seed whose lock is held counts as stalled, unless its lines are rarer."""
 
 State = Literal["starting", "live", "stalled", "stopped", "finished"]
 RANKED: tuple[State, ...] = ("live", "starting", "stalled")
-"""What a run is if any of its seeds is, in this order."""
+"""A run takes the first of these states that any of its seeds has."""
 
 
 @dataclass(eq=False)
 class Seed:
-    """One seed's metrics file."""
+    """One seed's metrics log."""
 
     tail: Tail
     latest: Latest | None = None
     modified: float = 0.0
-    """When something was last written, in seconds since the epoch."""
-    held: bool = False
-    """Whether a process here holds its lock, or one of another machine its claim."""
-    looked: tuple[int, int] = (-1, -1)
+    """Time of the last write, in seconds since the epoch."""
+    is_locked: bool = False
+    """Whether a process on this machine or on another holds the seed's lock."""
+    signature: tuple[int, int] = (-1, -1)
+    """Size and modification time of the file when `latest` was read."""
 
     @property
     def env_steps(self) -> int:
-        """As far as its end tells, or where that is one gigantic line, its evaluations."""
+        """From the last lines; from the evaluations where the end of the file has no valid line."""
         return self.latest.env_steps if self.latest else max(self.tail.seen.scores, default=0)
 
     def state(self, planned: int, now: float) -> State:
         if self.latest and is_final(self.latest._asdict(), planned):
             return "finished"
         silent = now - self.modified
-        if self.held and silent > max(STALLED, 3 * self.latest.gap if self.latest else STALLED):
+        if self.is_locked and silent > max(STALLED, 3 * self.latest.gap if self.latest else STALLED):
             return "stalled"
-        if self.held or silent < QUIET:
+        if self.is_locked or silent < QUIET:
             return "live" if self.latest or self.tail.seen.scores else "starting"
         return "stopped"
 
@@ -70,13 +71,14 @@ class Entry:
     config: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, Any] = field(default_factory=dict)
     planned: int = 0
-    """Environment steps of one seed at its end."""
+    """Environment steps of a finished seed."""
     num_seeds: int = 1
     problem: str = ""
+    """Why config.json cannot be used; empty if it can."""
     seeds: dict[int, Seed] = field(default_factory=dict)
     label: str = ""
     stamp: int = -1
-    """Of the config.json that was read."""
+    """Modification time of the config.json that was read."""
 
     @property
     def algo(self) -> str:
@@ -96,103 +98,102 @@ class Entry:
         return "stopped"
 
 
-class Watch:
+class Monitor:
     """The runs below a directory."""
 
     def __init__(self, directory: str | Path):
-        self.root = top(directory)
+        self.root = resolve_root(directory)
         self.entries: dict[str, Entry] = {}
         self.is_read = False
-        """Whether every byte has been seen once."""
+        """Whether every file has been read to its end."""
         self.ready = threading.Event()
-        """Set when the overview is known."""
-        self._wanted: tuple[str, ...] = ()
-        self._asked = threading.Event()
+        """Set once `entries` has been filled."""
+        self._priority: tuple[str, ...] = ()
+        self._requested = threading.Event()
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="grasp-watch", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="grasp-monitor", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def close(self) -> None:
         self._stopped.set()
-        self._asked.set()
+        self._requested.set()
         if self._thread.is_alive():
             self._thread.join(10)
 
-    def ask(self, *ids: str) -> None:
-        """Somebody looks, at these runs above all."""
-        self._wanted = ids or self._wanted
-        self._asked.set()
+    def request(self, *ids: str) -> None:
+        """Ask for a refresh; the files of these runs are read first."""
+        self._priority = ids or self._priority
+        self._requested.set()
 
     def _run(self) -> None:
-        while self._asked.wait() and not self._stopped.is_set():
-            self._asked.clear()
+        while self._requested.wait() and not self._stopped.is_set():
+            self._requested.clear()
             self.refresh()
             self._stopped.wait(PERIOD)
 
     def refresh(self) -> None:
-        """Look at everything once: first at what there is and how far it is, then at what was written."""
-        self.entries = self._listed()
-        locks = held_locks()
-        for entry in self.entries.values():
+        """List the runs and read the end of every changed file, then read all new lines."""
+        entries, locks = self._list(), held_locks()
+        for entry in entries.values():
             for seed in entry.seeds.values():
-                _glance(seed, locks)
+                _update(seed, locks)
+        self.entries = entries
         self.ready.set()
-        waiting = dict(self.entries)
-        while waiting and not self._stopped.is_set():
-            chosen = next((name for name in self._wanted if name in waiting), None) or next(iter(waiting))
-            for seed in waiting.pop(chosen).seeds.values():
+        pending = dict(self.entries)
+        while pending and not self._stopped.is_set():
+            chosen = next((name for name in self._priority if name in pending), None) or next(iter(pending))
+            for seed in pending.pop(chosen).seeds.values():
                 while seed.tail.advance() and not self._stopped.is_set():
                     pass
-        self.is_read = not waiting
+        self.is_read = not pending
 
-    def _listed(self) -> dict[str, Entry]:
+    def _list(self) -> dict[str, Entry]:
         entries = {}
         for found in find_runs(self.root):
             entry = self.entries.get(found.id) or Entry(found)
             entry.seeds = {n: entry.seeds.get(n) or Seed(Tail(path)) for n, path in found.logs.items()}
             _read_config(entry)
-            if entry.seeds or not entry.problem:  # anybody's config.json without seeds is no run
+            if entry.seeds or not entry.problem:  # a foreign config.json without seeds is not a run
                 entries[found.id] = entry
-        _name(list(entries.values()))
+        _set_labels(list(entries.values()))
         return entries
 
     def progress(self) -> tuple[int, int]:
-        """Bytes seen, and bytes there are."""
-        tails = [seed.tail for entry in list(self.entries.values()) for seed in list(entry.seeds.values())]
-        sizes = [max(seed.looked[0], 0) for e in list(self.entries.values()) for seed in list(e.seeds.values())]
-        return sum(tail.seen.offset for tail in tails), sum(sizes)
+        """Bytes read, and bytes in all files."""
+        seeds = [seed for entry in list(self.entries.values()) for seed in list(entry.seeds.values())]
+        return sum(seed.tail.seen.offset for seed in seeds), sum(max(seed.signature[0], 0) for seed in seeds)
 
 
-def _glance(seed: Seed, locks: set[int]) -> None:
-    """Whether a seed's file has changed, and if so, its last lines."""
+def _update(seed: Seed, locks: set[int]) -> None:
+    """Update a seed's lock and, if its file has changed, its last lines."""
     folder = seed.tail.path.parent
-    seed.held = False
+    seed.is_locked = False
     with contextlib.suppress(OSError):
         lock = os.stat(folder / "lock", follow_symlinks=False)
-        seed.held, seed.modified = lock.st_ino in locks, max(seed.modified, lock.st_mtime)
-    seed.held = seed.held or _is_claimed(folder)
+        seed.is_locked, seed.modified = lock.st_ino in locks, max(seed.modified, lock.st_mtime)
+    seed.is_locked = seed.is_locked or _is_locked_elsewhere(folder)
     with contextlib.suppress(OSError):
         stat = os.stat(seed.tail.path, follow_symlinks=False)
         seed.modified = stat.st_mtime
-        if (stat.st_size, stat.st_mtime_ns) != seed.looked:
-            seed.looked = (stat.st_size, stat.st_mtime_ns)
+        if (stat.st_size, stat.st_mtime_ns) != seed.signature:
+            seed.signature = (stat.st_size, stat.st_mtime_ns)
             seed.latest = latest(seed.tail.path)
 
 
-def _is_claimed(folder: Path) -> bool:
-    """Whether another machine has claimed a seed lately; the lock tells of this one's processes."""
+def _is_locked_elsewhere(folder: Path) -> bool:
+    """Whether a process on another machine has renewed its lock file recently."""
     path = folder / "claim.json"
     try:
-        touched = os.stat(path, follow_symlinks=False).st_mtime
+        renewed = os.stat(path, follow_symlinks=False).st_mtime
     except OSError:
         return False
-    return time.time() - touched < STALE and not here().items() <= _object(read_document(path)).items()
+    return time.time() - renewed < STALE and not here().items() <= _object(read_document(path)).items()
 
 
 def _read_config(entry: Entry) -> None:
-    """Read config.json again if it has changed: a resumed run may have more steps to go."""
+    """Read config.json if it has changed: resuming with more steps rewrites it."""
     path = entry.found.path / "config.json"
     try:
         stamp = os.stat(path, follow_symlinks=False).st_mtime_ns
@@ -211,7 +212,7 @@ def _read_config(entry: Entry) -> None:
 
 
 def _planned(text: str, config: dict[str, Any]) -> tuple[int, int]:
-    """Environment steps of a seed and the number of seeds; whole iterations where this grasp knows the algorithm."""
+    """Environment steps per seed, in whole iterations if this version knows the algorithm, and the number of seeds."""
     try:
         known = configs.from_json(text, "its config.json")
         return known.total_steps, known.seeds
@@ -228,9 +229,11 @@ def _object(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _name(entries: list[Entry]) -> None:
-    """An algorithm's name is enough for a run that is alone with it on its environment; else its folder is added,
-    without what all folders have in common: a list has room for what tells runs apart."""
+def _set_labels(entries: list[Entry]) -> None:
+    """Label a run by its algorithm; runs of the same algorithm and environment also by their folders.
+
+    The path that all folders have in common is omitted.
+    """
     count = Counter((entry.algo, entry.env) for entry in entries)
     common = os.path.commonpath([os.path.dirname(entry.found.name) for entry in entries]) if entries else ""
     for entry in entries:

@@ -1,60 +1,54 @@
-/** The replay panel: one greedy episode of the checkpoint behind a point of a curve. */
+/** The replay panel: one greedy episode of the checkpoint at a point of a curve. */
 
-import { byId, duration, fill } from "/dom.js";
+import { byId, duration, fillSelect, NO_SERVER } from "/dom.js";
 
-const AGAIN = 700; // milliseconds between two questions whether the film is ready
+const RETRY = 700; // milliseconds between two requests for a film that is not ready
+/** `film`: run, curves of its seeds, index of the seed, environment steps. `url`: of the film that is requested. */
 const panel = { film: null, url: null, timer: 0 };
 
-/** The film of the checkpoint behind a point of a curve: of the seed that was pointed at, or of the first. */
+/** Open the panel at a point of a curve: the seed of a thin line, or the first seed. */
 export function openReplay(run, point) {
   const seeds = run.metrics.return_mean?.seeds ?? run.metrics.win_rate.seeds;
-  panel.film = { run, seeds, place: point.faint ?? 0, steps: point.x };
-  fill(
-    byId("replay-seed"),
-    run.seeds.map((seed, i) => [String(i), `seed ${seed}`]),
-    String(panel.film.place),
-  );
+  panel.film = { run, seeds, index: point.faint ?? 0, steps: point.x };
+  const names = run.seeds.map((seed, i) => [String(i), `seed ${seed}`]);
+  fillSelect(byId("replay-seed"), names, String(panel.film.index));
   byId("replay").hidden = false;
-  moveFilm(0);
+  move(0);
 }
 
-/** Go to the checkpoint `by` places from the one nearest to where we are. */
-function moveFilm(by) {
+/** Move by so many checkpoints from the one nearest to the current steps. */
+function move(by) {
   const film = panel.film;
-  const x = film.seeds[film.place][0];
-  const near = x.reduce(
-    (best, step, i) => (Math.abs(step - film.steps) < Math.abs(x[best] - film.steps) ? i : best),
-    0,
-  );
-  film.steps = x[Math.min(Math.max(near + by, 0), x.length - 1)];
+  const x = film.seeds[film.index][0];
+  const distance = (i) => Math.abs(x[i] - film.steps);
+  const closest = x.reduce((best, _, i) => (distance(i) < distance(best) ? i : best), 0);
+  film.steps = x[Math.min(Math.max(closest + by, 0), x.length - 1)];
   byId("replay-title").textContent =
     `${film.run.label} on ${film.run.env}, after ${film.steps.toLocaleString("en")} steps`;
   byId("film").hidden = true;
   byId("replay-notice").hidden = false;
   clearTimeout(panel.timer);
-  fetchFilm(
-    `/replay?run=${film.run.id}&seed=${film.run.seeds[film.place]}&checkpoint=${film.steps}`,
-    performance.now(),
-  );
+  const seed = film.run.seeds[film.index];
+  request(`/replay?run=${film.run.id}&seed=${seed}&checkpoint=${film.steps}`, performance.now());
 }
 
-async function fetchFilm(url, since) {
+async function request(url, since) {
   panel.url = url;
-  const say = (text, isBad = false) =>
-    Object.assign(byId("replay-notice"), { textContent: text, className: isBad ? "notice bad" : "notice" });
-  say("playing one greedy episode …");
+  const notify = (text, isError = false) =>
+    Object.assign(byId("replay-notice"), { textContent: text, className: isError ? "notice bad" : "notice" });
+  notify("playing one greedy episode …");
   try {
     const response = await fetch(url, { cache: "no-store" });
     if (panel.url !== url) return;
     if (response.status === 202) {
       const { state } = await response.json();
-      const doing = state === "waiting" ? "waiting for another replay" : "playing one greedy episode";
-      say(`${doing} … ${duration((performance.now() - since) / 1000)}`);
-      panel.timer = setTimeout(() => panel.url === url && fetchFilm(url, since), AGAIN);
+      const task = state === "waiting" ? "waiting for another replay" : "playing one greedy episode";
+      notify(`${task} … ${duration((performance.now() - since) / 1000)}`);
+      panel.timer = setTimeout(() => panel.url === url && request(url, since), RETRY);
     } else if (response.ok) showFilm(url);
-    else say((await response.json()).error, true);
+    else notify((await response.json()).error, true);
   } catch {
-    say("no answer from the server; is grasp watch still running?", true);
+    notify(NO_SERVER, true);
   }
 }
 
@@ -63,17 +57,17 @@ function showFilm(url) {
   Object.assign(byId("film"), { src: url, hidden: false, alt: byId("replay-title").textContent });
 }
 
-function closeReplay() {
+function close() {
   panel.url = null;
   clearTimeout(panel.timer);
   byId("film").removeAttribute("src");
   byId("replay").hidden = true;
 }
 
-/** Wire the controls, once. */
+/** Attach the handlers, once. */
 export function startReplay() {
-  byId("replay-seed").onchange = (event) => ((panel.film.place = Number(event.target.value)), moveFilm(0));
-  byId("earlier").onclick = () => moveFilm(-1);
-  byId("later").onclick = () => moveFilm(1);
-  byId("close").onclick = closeReplay;
+  byId("replay-seed").onchange = (event) => ((panel.film.index = Number(event.target.value)), move(0));
+  byId("earlier").onclick = () => move(-1);
+  byId("later").onclick = () => move(1);
+  byId("close").onclick = close;
 }

@@ -1,8 +1,8 @@
-"""What is looked at in a metrics file without reading all of it: its end, and a sample of its iterations.
+"""Read a part of a metrics log: its last lines, and a sample of its iterations.
 
-`latest` looks at the last 64 kB: how far, how fast. `sample` parses at most about `MOST_SAMPLES` iteration lines at
-even distances. The distance is a power of two, so a growing file keeps its points. A spike between two of them can be
-missed, a skipped step cannot: `Tail` notes where such lines begin, and `sample` adds them.
+`latest` reads the last 64 kB: progress and rate. `sample` parses about `MOST_SAMPLES` iteration lines at most, at even
+distances. The distance is a power of two, so a growing file keeps its samples. A spike between two samples can be
+missed; a skipped step cannot: `Tail` records where such lines begin, and `sample` includes them.
 """
 
 import itertools
@@ -18,18 +18,19 @@ from grasp.dashboard.tail import ITERATION, Score, number
 from grasp.runs.metrics_log import LONGEST_LINE, parse
 from grasp.types import Metric
 
-GLANCE = 64 << 10
-GLANCE_LINES = 40
+END = 64 << 10
+"""Bytes that `latest` reads."""
+END_LINES = 40
 COMPILES = 20
-"""Times the usual gap between two lines: a longer one was a compile."""
+"""A gap between two lines longer than this many medians is a compilation."""
 PREFIXES = ("", "backbone_")
-"""A run may find a consensus for the heads and another for the backbone, whose metrics are named after it."""
+"""Of metric names: a run may have one consensus for the heads and another for the backbone."""
 MOST_SAMPLES = 400
 MOST_POINTS = 400
 
 
 class Latest(NamedTuple):
-    """The end of a metrics file."""
+    """The last lines of a metrics log."""
 
     env_steps: int
     kind: str
@@ -38,78 +39,78 @@ class Latest(NamedTuple):
     gap: float
     """The longest time between two of the last lines, in seconds."""
     compares: bool = False
-    """Whether they tell how far the agents' gradients agree."""
+    """Whether they hold metrics of a consensus."""
 
 
 def latest(path: Path) -> Latest | None:
-    """How far and how fast, from the last lines alone; None where no line is whole."""
+    """Progress and rate from the last lines alone; None if none of them is valid."""
     file = open_inside(path)
     if file is None:
         return None
     with file:
-        start = max(0, os.fstat(file.fileno()).st_size - GLANCE)
-        block = os.pread(file.fileno(), GLANCE, start)
-    lines = block.split(b"\n")[1 if start else 0 : -1][-GLANCE_LINES:]
+        start = max(0, os.fstat(file.fileno()).st_size - END)
+        block = os.pread(file.fileno(), END, start)
+    lines = block.split(b"\n")[1 if start else 0 : -1][-END_LINES:]
     records = [record for line in lines if (record := parse(line)) is not None]
     if not records:
         return None
-    moments = _moments(records)
-    passed = [(b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise(moments)]
+    times = _times(records)
+    passed = [(b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise(times)]
     gap = max((seconds for seconds, _ in passed), default=0.0)
     compares = any(f"{prefix}{Metric.CONFLICT_RATE}" in record for record in records for prefix in PREFIXES)
     return Latest(records[-1]["env_steps"], records[-1]["kind"], _rate(passed), gap, compares)
 
 
 def _rate(passed: Sequence[tuple[float, int]]) -> float | None:
-    """Steps per second over (seconds, steps), without the waits that are a compile."""
+    """Steps per second over (seconds, steps) between lines, without the gaps that are compilations."""
     usual = COMPILES * median(seconds for seconds, _ in passed) if passed else 0.0
     kept = [pair for pair in passed if pair[0] <= usual] if usual else passed
     seconds, steps = sum(pair[0] for pair in kept), sum(pair[1] for pair in kept)
     return steps / seconds if seconds > 0 and steps > 0 else None
 
 
-def _moments(records: Sequence[dict[str, Any]]) -> list[tuple[float, int]]:
-    """(seconds, env steps) of the records since the clock last started: a resumed run's begins at zero again."""
-    moments: list[tuple[float, int]] = []
+def _times(records: Sequence[dict[str, Any]]) -> list[tuple[float, int]]:
+    """(seconds, env steps) of the records since the clock last started: resuming resets it to zero."""
+    times: list[tuple[float, int]] = []
     for record in records:
         wall = record.get("wall")
         seconds = number(wall.get("seconds")) if isinstance(wall, dict) else None
         if seconds is None:
             continue
-        moments = [] if moments and seconds < moments[-1][0] else moments
-        moments.append((seconds, record["env_steps"]))
-    return moments
+        times = [] if times and seconds < times[-1][0] else times
+        times.append((seconds, record["env_steps"]))
+    return times
 
 
 def sample(path: Path, flagged: Sequence[int] = (), most: int = MOST_SAMPLES) -> list[dict[str, Any]]:
-    """Iteration records at even distances in a metrics file, the newest one, and those that begin at `flagged`."""
+    """Iteration records at even distances in a metrics log, the last one, and those at the byte offsets `flagged`."""
     file = open_inside(path)
     if file is None:
         return []
     with file:
         size = os.fstat(file.fileno()).st_size
         stride = 2 ** math.ceil(math.log2(max(size / most, 1)))
-        begins = {0, *(place for place in flagged if place < size), _newest(file, size)}
-        places = sorted({*range(0, size, stride), *begins})
-        found = {record["env_steps"]: record for record in _records_at(file, places, begins)}
+        line_starts = {0, *(offset for offset in flagged if offset < size), _last_iteration(file, size)}
+        offsets = sorted({*range(0, size, stride), *line_starts})
+        found = {record["env_steps"]: record for record in _records_at(file, offsets, line_starts)}
     return [found[step] for step in sorted(found)]
 
 
-def _newest(file: BinaryIO, size: int) -> int:
-    """Where the last whole iteration line begins; 0 if it is nowhere near the end."""
-    start = max(0, size - GLANCE)
-    block = os.pread(file.fileno(), GLANCE, start)
+def _last_iteration(file: BinaryIO, size: int) -> int:
+    """Where the last complete iteration line begins; 0 if none is near the end."""
+    start = max(0, size - END)
+    block = os.pread(file.fileno(), END, start)
     begin = block.rfind(b"\n" + ITERATION, 0, block.rfind(b"\n") + 1)
     return start + begin + 1 if begin >= 0 else 0
 
 
-def _records_at(file: BinaryIO, places: Sequence[int], begins: set[int]) -> Iterator[dict[str, Any]]:
-    """The first iteration that begins at or after each place, each once. At `begins` a line is known to begin."""
+def _records_at(file: BinaryIO, offsets: Sequence[int], line_starts: set[int]) -> Iterator[dict[str, Any]]:
+    """The first iteration that begins at or after each offset, each once."""
     reached = -1
-    for place in places:
-        if place <= reached:
+    for offset in offsets:
+        if offset <= reached:
             continue
-        reached, line = _line_from(file, place, place in begins)
+        reached, line = _line_from(file, offset, offset in line_starts)
         while line and not line.startswith(ITERATION):
             reached, line = _line_from(file, reached + len(line) + 1, True)
         record = parse(line)
@@ -117,30 +118,29 @@ def _records_at(file: BinaryIO, places: Sequence[int], begins: set[int]) -> Iter
             yield record
 
 
-def _line_from(file: BinaryIO, place: int, begins: bool) -> tuple[int, bytes]:
-    """Where the first whole line at or after `place` begins, and the line; empty at the end, or if it is gigantic."""
+def _line_from(file: BinaryIO, offset: int, is_line_start: bool) -> tuple[int, bytes]:
+    """Offset and bytes of the first complete line at or after `offset`; no bytes at the end or if it is too long."""
     reach = 4096
     while reach <= LONGEST_LINE:
-        block = os.pread(file.fileno(), reach, place)
-        first = 0 if begins else block.find(b"\n") + 1
+        block = os.pread(file.fileno(), reach, offset)
+        first = 0 if is_line_start else block.find(b"\n") + 1
         end = block.find(b"\n", first)
-        if end >= 0 and (begins or first):
-            return place + first, block[first:end]
+        if end >= 0 and (is_line_start or first):
+            return offset + first, block[first:end]
         if len(block) < reach:
             break
         reach *= 4
-    return place, b""
+    return offset, b""
 
 
 def thinned(scores: Sequence[Score], most: int = MOST_POINTS) -> list[Score]:
-    """At most about `most` evaluations: of each stretch the lowest and the highest return stay, so spikes do too."""
+    """About `most` evaluations at most: the lowest and the highest return of each interval, so that spikes remain."""
     if len(scores) <= most:
         return list(scores)
     length = math.ceil(2 * len(scores) / most)
     kept = {0, len(scores) - 1}
     for start in range(0, len(scores), length):
-        stretch = range(start, min(start + length, len(scores)))
-        values = [(scores[i].return_mean, i) for i in stretch]
+        values = [(scores[i].return_mean, i) for i in range(start, min(start + length, len(scores)))]
         known = [(value, i) for value, i in values if value is not None]
         kept |= {min(known)[1], max(known)[1]} if known else {start}
     return [scores[i] for i in sorted(kept)]

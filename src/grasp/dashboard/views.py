@@ -1,4 +1,4 @@
-"""What the page is told, as plain objects for JSON. No number in it is NaN: a gap is null."""
+"""The JSON that the page receives. A missing value is null, never NaN."""
 
 import math
 import time
@@ -12,14 +12,14 @@ import numpy as np
 
 from grasp.analysis.plots import band, styles
 from grasp.consensus import Status
-from grasp.dashboard.monitor import Entry, Seed, Watch
+from grasp.dashboard.monitor import Entry, Monitor, Seed
 from grasp.dashboard.sampling import MOST_SAMPLES, PREFIXES, sample, thinned
 from grasp.dashboard.tail import Score, number
 from grasp.types import Metric
 
 MOST_AGENTS = 256
 MOST_COSINES = 200_000
-"""Of one answer: with many agents, fewer moments."""
+"""In one response: with many agents, fewer samples."""
 BAND_POINTS = 200
 SCALARS = (
     Metric.CONFLICT_RATE,
@@ -36,12 +36,12 @@ METRICS = (Metric.RETURN_MEAN, Metric.WIN_RATE)
 Object = dict[str, Any]
 
 
-def overview(watch: Watch) -> Object:
-    """Every run in one row, and how far the reading is."""
-    seen, there = watch.progress()
-    rows = [_row(entry) for entry in watch.entries.values()]
-    reading = None if watch.is_read else round(seen / there, 2) if there else 0.0
-    return {"directory": watch.root.name, "runs": rows, "reading": reading}
+def overview(monitor: Monitor) -> Object:
+    """A row per run, and the fraction of the files that has been read (null: all)."""
+    done, total = monitor.progress()
+    rows = [_row(entry) for entry in monitor.entries.values()]
+    reading = None if monitor.is_read else round(done / total, 2) if total else 0.0
+    return {"directory": monitor.root.name, "runs": rows, "reading": reading}
 
 
 def _row(entry: Entry) -> Object:
@@ -79,7 +79,7 @@ def _row(entry: Entry) -> Object:
 
 
 def _last(seeds: Sequence[Seed], metric: str) -> float | None:
-    """The mean over seeds of the newest evaluation, or of the best policy's own where it has been measured."""
+    """The mean over seeds of the latest evaluation, or of the absolute metric where there is one."""
     found = []
     for seed in seeds:
         seen = seed.tail.seen
@@ -90,18 +90,18 @@ def _last(seeds: Sequence[Seed], metric: str) -> float | None:
 
 
 def brief(value: float | None) -> float | None:
-    """Four significant digits: more is noise, and the page is sent every few seconds."""
+    """Four significant digits: more is noise, and the data is sent every few seconds."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.4g}")
 
 
 def curves(entries: Sequence[Entry]) -> Object:
-    """The evaluations of the chosen runs, one by one for each seed and as line and band over seeds."""
-    chosen = styles([entry.label for entry in entries])
+    """The evaluations of these runs: per seed, and as a line and a band over seeds."""
+    style_of = styles([entry.label for entry in entries])
     runs = []
     for entry in entries:
-        colour, dash = chosen[entry.label]
-        lists = {n: sorted(seed.tail.seen.scores.values()) for n, seed in sorted(entry.seeds.items())}
-        kept = {n: thinned(scores) for n, scores in lists.items() if scores}
+        colour, dash = style_of[entry.label]
+        scores = {n: sorted(seed.tail.seen.scores.values()) for n, seed in sorted(entry.seeds.items())}
+        kept = {n: thinned(line) for n, line in scores.items() if line}
         style = {"colour": colour, "dash": "" if dash == "-" else " ".join(map(str, dash[1]))}
         runs.append(_curve(entry, kept) | style)
     return {"runs": runs}
@@ -127,7 +127,7 @@ def _statistic(count: int) -> str:
     if count < 2:
         return "one seed"
     if count < 3:
-        return "mean of 2 seeds, from the lower to the higher"
+        return "mean and range of 2 seeds"
     return f"{'IQM' if count >= 4 else 'mean'} of {count} seeds, 95 % bootstrap interval"
 
 
@@ -142,7 +142,7 @@ def _even(line: Sequence[tuple[int, float | None]]) -> tuple[tuple[int, float | 
 
 @lru_cache(maxsize=512)
 def _band(lines: tuple[tuple[tuple[int, float | None], ...], ...]) -> Object:
-    """Line and band by `grasp.analysis.plots`, so that the page and `grasp compare` show the same."""
+    """Line and band as in `grasp compare`."""
     points = [np.array([(s, math.nan if v is None else v) for s, v in line], dtype=float).T for line in lines]
     found = band(points)
     ends = {"x": [int(step) for step in found.steps]}
@@ -150,7 +150,7 @@ def _band(lines: tuple[tuple[tuple[int, float | None], ...], ...]) -> Object:
 
 
 def conflict(entry: Entry, seed: int) -> Object:
-    """What the agents of one seed disagreed about, over time."""
+    """The agents' gradient conflict and their consensus in one seed, over training."""
     tail = entry.seeds[seed].tail
     found = _conflict(tail.path, tail.seen.offset, tail.generation, tuple(tail.seen.flagged))
     return {"id": entry.found.id, "label": entry.label, "env": entry.env, "seed": seed, **found}
@@ -158,7 +158,7 @@ def conflict(entry: Entry, seed: int) -> Object:
 
 @lru_cache(maxsize=16)
 def _conflict(path: Path, offset: int, generation: int, flagged: tuple[int, ...]) -> Object:
-    """Read once for each state of the file, which offset and generation tell."""
+    """Cached per state of the file, which `offset` and `generation` identify."""
     records = sample(path, flagged)
     return {"iterations": len(records), "groups": [_group(records, prefix) for prefix in _prefixes(records)]}
 
@@ -168,7 +168,7 @@ def _prefixes(records: Sequence[Object]) -> list[str]:
 
 
 def _compares(record: Object, prefix: str) -> bool:
-    """A condensed run keeps the rate but not what each agent had."""
+    """Whether a record has a consensus; a condensed run keeps the conflict rate but no values per agent."""
     return (
         isinstance(record.get(f"{prefix}{Metric.WEIGHTS}"), list)
         or number(record.get(f"{prefix}{Metric.CONFLICT_RATE}")) is not None
@@ -197,7 +197,7 @@ def _group(records: Sequence[Object], prefix: str) -> Object:
 
 
 def _vector(value: Any, length: int, digits: int = 4) -> list[float | None] | None:
-    """A list of that many numbers, or a gap where something else stands."""
+    """A list of `length` numbers; None for anything else."""
     if not isinstance(value, list) or len(value) != length:
         return None
     numbers = [number(item) for item in value]
@@ -205,13 +205,13 @@ def _vector(value: Any, length: int, digits: int = 4) -> list[float | None] | No
 
 
 def _statuses(codes: Sequence[float | None]) -> dict[str, int]:
-    """How often the solver answered what, by its own words."""
-    words = {float(status): status.name.lower().replace("_", " ") for status in Status}
-    return dict(Counter(words[code] for code in codes if code in words))
+    """How often the solver returned each status, by name."""
+    names = {float(status): status.name.lower().replace("_", " ") for status in Status}
+    return dict(Counter(names[code] for code in codes if code in names))
 
 
 def config(entry: Entry) -> Object:
-    """The configuration and the versions as they stand in the run's files."""
+    """The run's config.json and versions.json as rows."""
     return {
         "id": entry.found.id,
         "name": entry.found.name,
@@ -223,7 +223,7 @@ def config(entry: Entry) -> Object:
 
 
 def flat(values: Object, prefix: str = "", depth: int = 0) -> list[list[str]]:
-    """Rows of (name, value) for a table; nested objects become dotted names."""
+    """Rows of (name, value); nested objects become dotted names."""
     rows = []
     for name, value in values.items():
         if isinstance(value, dict) and depth < 4:

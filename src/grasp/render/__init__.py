@@ -1,5 +1,6 @@
-"""Pictures of episodes (`grasp play`, and the replays of `grasp watch`).
+"""Drawing: episodes as films (`grasp play`), and charts for HTML pages.
 
-`film` plays episodes and writes a GIF or MP4; `draw` turns one moment into a picture. Open `film` first. Imports types
-only.
+Open `film` first: it plays episodes and writes a GIF or MP4, and `draw` turns each state into a picture. The JavaScript
+files are the charts of `grasp watch` and of the report of `grasp compare`: `chart.js` is their common part.
+Imports types only.
 """

@@ -1,6 +1,6 @@
-"""One moment of an environment as a picture.
+"""Draw one state of an environment as a picture.
 
-What is drawn is said by the environment (`Env.scene`); how it is drawn is said here, once for all of them.
+The environment describes the state as a scene (`Env.scene`): bodies on a plane, or a payoff table.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,28 +15,28 @@ from PIL import Image, ImageDraw, ImageFont
 from grasp.types import Bodies, GraspError, Table
 
 SIZE, HEADER = 480, 28
-FINER = 2
-"""Everything is drawn so many times larger and then shrunk: that is what smooths edges."""
-INK, PAINT, FAINT, PAPER, GRASS = "#333333", "#C4C4BC", "#DDDDDD", "#FFFFFF", "#F4F4F0"
+SUPERSAMPLING = 2
+"""Everything is drawn this many times larger and then reduced, which smooths edges."""
+INK, LINES, FAINT, PAPER, GRASS = "#333333", "#C4C4BC", "#DDDDDD", "#FFFFFF", "#F4F4F0"
 # Okabe and Ito's colours: agents, enemies, things.
 GROUPS = ("#0072B2", "#D55E00", "#8C8C8C")
-DRAWN = (1, 0, 2)
-"""When each group is drawn."""
+Z_ORDER = (1, 0, 2)
+"""Order in which the groups are drawn: things, which are small, over agents over enemies."""
 SHIELD, HEALING = "#56B4E9", "#009E73"
 MARGIN = 1.5
-"""Radii of the largest body that are left free at the edges."""
+"""Free space at the edges, in radii of the largest body."""
 FLATTEST = 0.4
-"""The least height of a picture, as a share of its width."""
+"""Minimum ratio of a picture's height to its width."""
 
 
 PANEL, NAMES = 200, 24
-"""Width of what is shown beside a picture, and of the agents' names in it."""
-LEGEND = ("a row an agent, a column an action:", "the darker the more it is for it,", "framed what it does")
-NOTHING: Mapping[int, str] = MappingProxyType({})
+"""Width of the overlay's panel beside the picture, and of the agents' names in it."""
+LEGEND = ("row: agent, column: action", "darker: more likely, or of higher value", "framed: the action taken")
+NO_NUMBERS: Mapping[int, str] = MappingProxyType({})
 
 
-class Thought(NamedTuple):
-    """What the team makes of a moment: `grasp.types.Decision`, of one environment."""
+class Overlay(NamedTuple):
+    """The team's decision in one state, for the panel beside the picture (see `grasp.types.Decision`)."""
 
     preference: Float[Array | np.ndarray, "*T N a"]
     avail: Bool[Array | np.ndarray, "*T N a"]
@@ -50,26 +50,26 @@ class Window(NamedTuple):
     left: float
     top: float
     scale: float
-    """Pixels of the large picture a unit of the plane."""
+    """Pixels of the supersampled picture per unit of the plane."""
     height: int
     """Of the picture, below its header."""
 
-    def place(self, point: Float[Array | np.ndarray, " 2"]) -> tuple[float, float]:
+    def pixel(self, point: Float[Array | np.ndarray, " 2"]) -> tuple[float, float]:
         x, y = (float(v) for v in point)
-        return (x - self.left) * self.scale, HEADER * FINER + (self.top - y) * self.scale
+        return (x - self.left) * self.scale, HEADER * SUPERSAMPLING + (self.top - y) * self.scale
 
 
 def window(scenes: list[Bodies]) -> Window:
-    """The smallest that holds everything shown, in all of the moments: a camera that does not move."""
-    where = np.concatenate(
+    """The smallest window that holds everything shown in any of the scenes, so that the camera does not move."""
+    points = np.concatenate(
         [np.asarray(scene.position)[np.asarray(scene.shown)] for scene in scenes]
         + [np.asarray(scene.lines).reshape(-1, 2) for scene in scenes if scene.lines is not None]
     )
     margin = MARGIN * max(float(scene.radius.max()) for scene in scenes)
-    low, high = where.min(0) - margin, where.max(0) + margin
+    low, high = points.min(0) - margin, points.max(0) + margin
     (width, height), middle = high - low, (low + high) / 2
     width, height = max(width, height), max(height, width * FLATTEST)
-    scale = SIZE * FINER / width
+    scale = SIZE * SUPERSAMPLING / width
     return Window(
         float(middle[0] - width / 2), float(middle[1] + height / 2), float(scale), round(SIZE * height / width)
     )
@@ -78,115 +78,118 @@ def window(scenes: list[Bodies]) -> Window:
 def pictures(
     scenes: Sequence[Bodies | Table],
     headers: Sequence[str],
-    thoughts: Sequence[Thought | None] | None = None,
-    strips: Sequence[str] | None = None,
+    overlays: Sequence[Overlay | None] | None = None,
+    backgrounds: Sequence[str] | None = None,
 ) -> list[Image.Image]:
-    """A picture of every moment with a line above it, on a strip of that colour, and, where there are any, the team's
-    thoughts beside it."""
-    rows = max((len(thought.preference) for thought in thoughts or () if thought is not None), default=0)
-    lines = list(zip(headers, strips or [PAPER] * len(headers), strict=True))
+    """A picture per scene with a header line above it, on that background colour, and the overlay beside it."""
+    rows = max((len(overlay.preference) for overlay in overlays or () if overlay is not None), default=0)
+    lines = list(zip(headers, backgrounds or [PAPER] * len(headers), strict=True))
     bodies = [scene for scene in scenes if isinstance(scene, Bodies)]
     tables = [scene for scene in scenes if isinstance(scene, Table)]
     if len(bodies) == len(scenes):
         view = window(bodies)
-        written = numbers(bodies[0], rows)
-        drawn = [draw_bodies(scene, view, *line, written) for scene, line in zip(bodies, lines, strict=True)]
+        numbers = agent_numbers(bodies[0], rows)
+        drawn = [draw_bodies(scene, view, *line, numbers) for scene, line in zip(bodies, lines, strict=True)]
     elif len(tables) == len(scenes):
         drawn = [draw_table(scene, *line) for scene, line in zip(tables, lines, strict=True)]
     else:
-        raise GraspError(f"a scene is a grasp.types.Bodies or Table, not a {type(scenes[0]).__name__}")
-    if thoughts is not None:
-        names = [names_of(scene, rows) for scene in scenes]
-        drawn = [beside(*three) for three in zip(drawn, thoughts, names, strict=True)]
-    return [large.resize((large.width // FINER, large.height // FINER), Image.Resampling.BOX) for large in drawn]
+        raise GraspError(f"a scene must be a grasp.types.Bodies or Table, not a {type(scenes[0]).__name__}")
+    if overlays is not None:
+        names = [row_names(scene, rows) for scene in scenes]
+        drawn = [with_panel(*parts) for parts in zip(drawn, overlays, names, strict=True)]
+    return [
+        large.resize((large.width // SUPERSAMPLING, large.height // SUPERSAMPLING), Image.Resampling.BOX)
+        for large in drawn
+    ]
 
 
-def numbers(scene: Bodies, rows: int) -> dict[int, str]:
-    """What is written on the agents whose thoughts are shown: their row. Empty where it is not known, as with a
-    football team of which only some are agents."""
+def agent_numbers(scene: Bodies, rows: int) -> dict[int, str]:
+    """The row of the overlay for each agent's body. Empty where it is unknown: a football team of which only some
+    players are agents."""
     agents = np.flatnonzero(np.asarray(scene.group) == 0)
     return {int(k): str(row) for row, k in enumerate(agents)} if rows == len(agents) else {}
 
 
-def names_of(scene: Bodies | Table, rows: int) -> list[str]:
-    """The rows' names: the agent's number and, where bodies have one, the letter of its kind."""
+def row_names(scene: Bodies | Table, rows: int) -> list[str]:
+    """The names of the overlay's rows: the agent's number and, where bodies have one, the letter of its type."""
     names = [str(row) for row in range(rows)]
     if isinstance(scene, Bodies) and scene.mark is not None:
-        for k, row in numbers(scene, rows).items():
+        for k, row in agent_numbers(scene, rows).items():
             letter = chr(int(scene.mark[k]))
             names[int(row)] += f" {letter}" if letter.isprintable() and not letter.isdigit() else ""
     return names
 
 
-def beside(large: Image.Image, thought: Thought | None, names: Sequence[str]) -> Image.Image:
-    """The picture with a row of cells for every agent, a cell an action: the more the agent is for it the darker, what
-    it does framed, what it may not do left out. Above them the value of the moment."""
-    wide = Image.new("RGB", (large.width + PANEL * FINER, large.height), PAPER)
+def with_panel(large: Image.Image, overlay: Overlay | None, names: Sequence[str]) -> Image.Image:
+    """The picture with the overlay's panel beside it: a row of cells per agent and a cell per legal action, darker the
+    more it is preferred, framed if it is taken; above them the value. Blank without an overlay."""
+    wide = Image.new("RGB", (large.width + PANEL * SUPERSAMPLING, large.height), PAPER)
     wide.paste(large, (0, 0))
-    if thought is None:
+    if overlay is None:
         return wide
     pen = ImageDraw.Draw(wide)
-    left, top = large.width + (12 + NAMES) * FINER, HEADER * FINER
-    value = float(np.mean(thought.value))
-    pen.text((large.width + 12 * FINER, top / 2), f"value {value:.2f}", fill=INK, font=font(13), anchor="lm")
-    rows, columns = thought.preference.shape
-    height = min((large.height - top - 8 * FINER) / rows, 18 * FINER)
-    width = min((PANEL - NAMES - 20) * FINER / columns, 18 * FINER)
-    letters = font(min(11, max(6, int(height / FINER) - 3)))
+    margin = large.width + 12 * SUPERSAMPLING
+    left, top = margin + NAMES * SUPERSAMPLING, HEADER * SUPERSAMPLING
+    value = float(np.mean(overlay.value))
+    pen.text((margin, top / 2), f"value {value:.2f}", fill=INK, font=font(13), anchor="lm")
+    rows, columns = overlay.preference.shape
+    height = min((large.height - top - 8 * SUPERSAMPLING) / rows, 18 * SUPERSAMPLING)
+    width = min((PANEL - NAMES - 20) * SUPERSAMPLING / columns, 18 * SUPERSAMPLING)
+    letters = font(min(11, max(6, int(height / SUPERSAMPLING) - 3)))
     for i, name in enumerate(names):
-        where = (large.width + 12 * FINER, top + (i + 0.5) * height - 1)
-        pen.text(where, name, fill=INK if thought.avail[i].any() else FAINT, font=letters, anchor="lm")
-    explain(pen, large, float(top + rows * height))
+        middle = top + (i + 0.5) * height - 1
+        pen.text((margin, middle), name, fill=INK if overlay.avail[i].any() else FAINT, font=letters, anchor="lm")
+    draw_legend(pen, margin, round(top + rows * height), large.height)
     for i, j in np.ndindex(rows, columns):
-        if not thought.avail[i, j]:
+        if not overlay.avail[i, j]:
             continue
         box = (left + j * width, top + i * height, left + (j + 1) * width - 2, top + (i + 1) * height - 2)
-        chosen = int(thought.action[i]) == j
-        colour = tint(GROUPS[0], float(thought.preference[i, j]))
-        pen.rectangle(box, fill=colour, outline=INK if chosen else FAINT, width=3 if chosen else 1)
+        is_taken = int(overlay.action[i]) == j
+        colour = tint(GROUPS[0], float(overlay.preference[i, j]))
+        pen.rectangle(box, fill=colour, outline=INK if is_taken else FAINT, width=3 if is_taken else 1)
     return wide
 
 
-def explain(pen: ImageDraw.ImageDraw, large: Image.Image, top: float) -> None:
-    """What the cells are, where there is room below them."""
-    step = 14 * FINER
-    if top + (len(LEGEND) + 0.5) * step > large.height:
+def draw_legend(pen: ImageDraw.ImageDraw, left: int, top: int, bottom: int) -> None:
+    """The meaning of the cells, if there is room below them."""
+    step = 14 * SUPERSAMPLING
+    if top + (len(LEGEND) + 0.5) * step > bottom:
         return
-    for k, words in enumerate(LEGEND):
-        pen.text((large.width + 12 * FINER, top + (k + 1) * step), words, fill=GROUPS[2], font=font(10), anchor="lm")
+    for k, line in enumerate(LEGEND):
+        pen.text((left, top + (k + 1) * step), line, fill=GROUPS[2], font=font(10), anchor="lm")
 
 
-def canvas(header: str, height: int, strip: str = PAPER) -> tuple[Image.Image, ImageDraw.ImageDraw]:
-    large = Image.new("RGB", (SIZE * FINER, (height + HEADER) * FINER), GRASS)
+def canvas(header: str, height: int, background: str = PAPER) -> tuple[Image.Image, ImageDraw.ImageDraw]:
+    """An empty picture with its header line."""
+    large = Image.new("RGB", (SIZE * SUPERSAMPLING, (height + HEADER) * SUPERSAMPLING), GRASS)
     pen = ImageDraw.Draw(large)
-    pen.rectangle((0, 0, SIZE * FINER, HEADER * FINER), fill=strip)
-    ink = INK if strip == PAPER else PAPER
-    pen.text((8 * FINER, HEADER * FINER / 2), header, fill=ink, font=font(13), anchor="lm")
+    pen.rectangle((0, 0, SIZE * SUPERSAMPLING, HEADER * SUPERSAMPLING), fill=background)
+    ink = INK if background == PAPER else PAPER
+    pen.text((8 * SUPERSAMPLING, HEADER * SUPERSAMPLING / 2), header, fill=ink, font=font(13), anchor="lm")
     return large, pen
 
 
 def draw_bodies(
-    scene: Bodies, view: Window, header: str, strip: str = PAPER, written: Mapping[int, str] = NOTHING
+    scene: Bodies, view: Window, header: str, background: str = PAPER, numbers: Mapping[int, str] = NO_NUMBERS
 ) -> Image.Image:
-    """The ground, who fell on it, who aims at whom, then the bodies: agents over enemies, and things, which are small,
-    over both."""
-    large, pen = canvas(header, view.height, strip)
+    """From back to front: lines on the ground, fallen bodies, lines to targets, bodies."""
+    large, pen = canvas(header, view.height, background)
     for line in () if scene.lines is None else scene.lines:
-        pen.line([view.place(end) for end in line], fill=PAINT, width=2)
+        pen.line([view.pixel(end) for end in line], fill=LINES, width=2)
     for k in () if scene.fallen is None else np.flatnonzero(scene.fallen):
         draw_fallen(pen, scene, view, int(k))
-    order = [k for k in np.argsort(np.array(DRAWN)[np.asarray(scene.group)], kind="stable") if scene.shown[k]]
+    order = [k for k in np.argsort(np.array(Z_ORDER)[np.asarray(scene.group)], kind="stable") if scene.shown[k]]
     if scene.target is not None:
         for k in order:
             draw_aim(pen, scene, view, int(k))
     for k in order:
-        draw_body(pen, scene, view, int(k), written.get(int(k), ""))
+        draw_body(pen, scene, view, int(k), numbers.get(int(k), ""))
     return large
 
 
 def draw_fallen(pen: ImageDraw.ImageDraw, scene: Bodies, view: Window, k: int) -> None:
     """A pale cross where a body died."""
-    x, y = view.place(scene.position[k])
+    x, y = view.pixel(scene.position[k])
     arm = max(float(scene.radius[k]) * view.scale * 0.6, 6.0)
     for slope in (1, -1):
         ends = (x - arm, y - slope * arm, x + arm, y + slope * arm)
@@ -194,18 +197,18 @@ def draw_fallen(pen: ImageDraw.ImageDraw, scene: Bodies, view: Window, k: int) -
 
 
 def draw_aim(pen: ImageDraw.ImageDraw, scene: Bodies, view: Window, k: int) -> None:
-    """A thin line to the target. Between friends it heals."""
+    """A thin line to the target; green within a team, where it heals."""
     target = int(scene.target[k])  # pyright: ignore[reportOptionalSubscript]
     if target < 0 or not scene.shown[target]:
         return
-    friends = scene.group[k] == scene.group[target]
-    ends = [view.place(scene.position[end]) for end in (k, target)]
-    pen.line(ends, fill=HEALING if friends else tint(GROUPS[int(scene.group[k])], 0.6), width=3)
+    is_friend = scene.group[k] == scene.group[target]
+    ends = [view.pixel(scene.position[end]) for end in (k, target)]
+    pen.line(ends, fill=HEALING if is_friend else tint(GROUPS[int(scene.group[k])], 0.6), width=3)
 
 
-def draw_body(pen: ImageDraw.ImageDraw, scene: Bodies, view: Window, k: int, written: str = "") -> None:
-    """A disc, full up to its health, in a ring as long as its shield."""
-    x, y = view.place(scene.position[k])
+def draw_body(pen: ImageDraw.ImageDraw, scene: Bodies, view: Window, k: int, number: str = "") -> None:
+    """A disc filled up to its health, and an arc as long as its shield."""
+    x, y = view.pixel(scene.position[k])
     radius = max(float(scene.radius[k]) * view.scale, 3.0)
     colour = GROUPS[int(scene.group[k])]
     pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=tint(colour), outline=colour, width=2)
@@ -213,24 +216,24 @@ def draw_body(pen: ImageDraw.ImageDraw, scene: Bodies, view: Window, k: int, wri
     if scene.shield is not None and scene.shield[k] > 0:
         ring = radius + 4
         pen.arc((x - ring, y - ring, x + ring, y + ring), -90, -90 + 360 * float(scene.shield[k]), fill=SHIELD, width=4)
-    mark = written or (chr(int(scene.mark[k])) if scene.mark is not None and scene.mark[k] else "")
-    if mark and radius > 7 * FINER:
+    mark = number or (chr(int(scene.mark[k])) if scene.mark is not None and scene.mark[k] else "")
+    if mark and radius > 7 * SUPERSAMPLING:
         pen.text((x, y), mark, fill=PAPER, font=font(11), anchor="mm", stroke_width=1, stroke_fill=INK)
 
 
-def segment(x: float, y: float, radius: float, share: float) -> list[tuple[float, float]]:
-    """The part of a disc below a level, as a polygon: Pillow's own chord draws flat ones across the whole picture."""
-    half = float(np.arccos(np.clip(1 - 2 * share, -1, 1)))
+def segment(x: float, y: float, radius: float, level: float) -> list[tuple[float, float]]:
+    """The part of a disc below a level from 0 to 1, as a polygon: Pillow's chord draws flat ones across the picture."""
+    half = float(np.arccos(np.clip(1 - 2 * level, -1, 1)))
     angles = np.linspace(np.pi / 2 - half, np.pi / 2 + half, 48)
     return [(x + radius * float(np.cos(angle)), y + radius * float(np.sin(angle))) for angle in angles]
 
 
-def draw_table(scene: Table, header: str, strip: str = PAPER) -> Image.Image:
-    """The payoffs, agent 0 down and agent 1 across, with the joint action framed."""
-    large, pen = canvas(header, SIZE, strip)
+def draw_table(scene: Table, header: str, background: str = PAPER) -> Image.Image:
+    """The payoffs, agent 0 in rows and agent 1 in columns, with the joint action framed."""
+    large, pen = canvas(header, SIZE, background)
     rows, columns = scene.payoff.shape
-    cell = SIZE * FINER / (max(rows, columns) + 2)
-    left, top = cell * 1.5, HEADER * FINER + cell * 1.5
+    cell = SIZE * SUPERSAMPLING / (max(rows, columns) + 2)
+    left, top = cell * 1.5, HEADER * SUPERSAMPLING + cell * 1.5
     best = float(np.abs(scene.payoff).max())
     for i in range(rows):
         for j in range(columns):
@@ -259,5 +262,5 @@ def tint(colour: str, strength: float = 0.3) -> str:
 
 @cache
 def font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """Pillow's own font: no machine lacks it."""
-    return ImageFont.load_default(size * FINER)
+    """Pillow's built-in font, which needs no installed fonts."""
+    return ImageFont.load_default(size * SUPERSAMPLING)

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array
 
 from grasp.envs.host import Copies, SimulatorPool, observed
-from grasp.render.film import Episode, not_drawn, thought_of
+from grasp.render.film import Episode, cannot_draw, overlay_of
 from grasp.training.evaluation import Scores
 from grasp.training.rollout import Outcome, cleared, where
 from grasp.types import Algorithm, Decision, Key, Observation, PyTree, Trajectory
@@ -241,7 +241,7 @@ def record(stage: Stage, state: PyTree, key: Key, episodes: int) -> list[Episode
     played again."""
     pool = stage.pool
     if pool.host.scene is None:
-        raise not_drawn(pool.host.spec)
+        raise cannot_draw(pool.host.spec)
     (group,) = stage.groups
     seeds = generator(key).integers(LARGEST_SEED, size=episodes)
     played: list[Episode] = []
@@ -256,7 +256,7 @@ def record(stage: Stage, state: PyTree, key: Key, episodes: int) -> list[Episode
         if len(moved):
             states.append(said["state"])
             rewards.append(said["reward"])
-            thoughts += [thought_of(*jax.tree.map(lambda x: x[0], (decision, seen)))] if stage.judging else []
+            thoughts += [overlay_of(*jax.tree.map(lambda x: x[0], (decision, seen)))] if stage.judging else []
         if ended:
             scenes = [pool.host.scene(row) for row in states]
             played.append(Episode(scenes, np.array(rewards), bool(said["won"]), bool(said["truncated"]), thoughts))
