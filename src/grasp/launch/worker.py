@@ -71,7 +71,9 @@ def die_with_parent() -> None:
 
 def report(message: dict[str, Any]) -> None:
     """Print a notice to the log (`grasp.launch.base.NOTICE`). Other messages are in the metrics log already."""
-    if message["kind"] == "notice":
+    from grasp.types import Kind
+
+    if message["kind"] == Kind.NOTICE:
         text = " ".join(message["text"].split())
         print(f"notice: seed {message['seed']}: {text}", file=sys.stderr, flush=True)
 
