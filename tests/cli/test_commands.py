@@ -127,7 +127,11 @@ def test_evaluate_prints_the_protocol_with_the_numbers(finished, capsys):
 
 
 def test_evaluate_takes_the_policy_of_any_evaluation(finished, capsys):
-    steps = [line["env_steps"] for line in read(finished / "seed-0" / "metrics.jsonl") if line["kind"] == "evaluation"]
+    steps = [
+        line["env_steps"]
+        for line in read(finished / "seed-0" / "metrics.jsonl").records
+        if line["kind"] == "evaluation"
+    ]
     for number in (steps[0], steps[-1]):
         assert cli.main(["evaluate", str(finished), "--episodes", "4", "--checkpoint", str(number)]) == 0
         assert f"the policy at {number:,} steps" in capsys.readouterr().out.replace("\n", " ")
@@ -142,12 +146,12 @@ def test_a_finished_run_can_be_trained_longer_and_not_shorter(finished, here, ca
     assert "goes to 160 steps already" in capsys.readouterr().err
     run = grasp.train("mappo", "matrix/penalty", out=here / "longer", **TINY)
     grasp.resume(run.path, steps=240)
-    lines = read(run.path / "seed-0" / "metrics.jsonl")
+    lines = read(run.path / "seed-0" / "metrics.jsonl").records
     assert [line["env_steps"] for line in lines if line["kind"] == "iteration"] == [40 * i for i in range(1, 7)]
     assert [line["env_steps"] for line in lines if line["kind"] == "absolute"] == [240]
     straight = grasp.train("mappo", "matrix/penalty", out=here / "straight", **(TINY | {"steps": 240}))
     values = [
-        [line["value_loss"] for line in read(path / "seed-0" / "metrics.jsonl") if "value_loss" in line]
+        [line["value_loss"] for line in read(path / "seed-0" / "metrics.jsonl").records if "value_loss" in line]
         for path in (run.path, straight.path)
     ]
     assert values[0] == values[1]

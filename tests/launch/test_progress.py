@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from grasp.config import configure
-from grasp.launch.progress import BLOCKS, CELLS, Display, Trend, describe
+from grasp.launch.progress import BLOCKS, CELLS, Display, SeedProgress, Trend
 from grasp.runs import Run
 
 CONFIG = configure("grasp-mappo", "matrix/climbing", {"steps": 12_000, "num_envs": 10, "rollout": 100, "seeds": 2})
@@ -95,8 +95,10 @@ def test_without_a_terminal_there_are_plain_lines_now_and_then(tmp_path):
 
 @pytest.mark.parametrize("wins", [True, False])
 def test_the_words_have_the_rate_the_return_and_the_greedy_score(wins):
-    latest = line(0, 1000, return_mean=7.5) | ({"win_rate": 0.25} if wins else {})
-    words = describe(latest, 1000)
+    seed = SeedProgress(CONFIG)
+    seed.update(line(0, 1000))
+    seed.update(line(0, 2000, train_return=1.0, return_mean=7.5) | ({"win_rate": 0.25} if wins else {}))
+    words = seed.describe()
     assert words.startswith("return 1.0  conflict 50%")
     assert words.endswith("2,000 steps/s  greedy 25% wins" if wins else "2,000 steps/s  greedy 7.5")
 

@@ -194,7 +194,7 @@ def test_simulators_that_always_fail_end_in_a_checkpoint_and_a_sentence(here):
 
 def test_simulators_that_fail_in_an_evaluation_end_in_a_checkpoint_and_resume_with_it(here, monkeypatch):
     sizes = SIZES | {"steps": 80 * 4, "eval_interval": 80 * 2, "restarts": 1}
-    config = resolved(configure("mappo", env_of(here), sizes))
+    config = resolved(configure("mappo", env_of(here), sizes), simulated=True)
     spec, build = envs.make(config.env).spec, loop.build
     straight = runs.create(here / "straight", config, spec)
     loop.train(straight, [0], lambda line: None)
@@ -228,7 +228,7 @@ def test_simulators_that_fail_in_an_evaluation_end_in_a_checkpoint_and_resume_wi
 
 
 def test_restarts_of_the_last_evaluation_are_told(here, monkeypatch):
-    config = resolved(configure("mappo", env_of(here), SIZES | {"steps": 80}))
+    config = resolved(configure("mappo", env_of(here), SIZES | {"steps": 80}), simulated=True)
     build = loop.build
 
     def struck(*given):

@@ -16,7 +16,7 @@ from grasp.config import Config
 from grasp.config.hyperparameters import Mappo
 from grasp.envs import base as envs
 from grasp.envs.host import cores
-from grasp.launch.local import grouped
+from grasp.launch.local import core_groups
 from grasp.nn.actor import owned
 from grasp.types import PyTree
 
@@ -35,7 +35,7 @@ def run(smoke: bool) -> Iterator[Line]:
 
 def training(smoke: bool) -> Iterator[Line]:
     """Whole training, in turns: medians of three processes of each kind."""
-    one, two = (grouped(cores(), number)[0] for number in (1, 2))
+    one, two = (core_groups(cores(), number)[0] for number in (1, 2))
     kinds = {"one device, one core": (1, one), "two devices, two cores": (2, two), "one device, all cores": (1, None)}
     found: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
     for _ in range(1 if smoke else 3):

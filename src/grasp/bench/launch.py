@@ -15,9 +15,10 @@ from grasp.bench.measure import SMOKE, Line
 from grasp.config import configure
 from grasp.envs import base as envs
 from grasp.envs.host import cores
-from grasp.launch.base import Crew, Task, tasks_of
-from grasp.launch.local import Pool
-from grasp.launch.ray_launcher import joined
+from grasp.launch.base import Launcher, Task, tasks_of
+from grasp.launch.local import LocalLauncher
+from grasp.launch.ray_launcher import connected
+from grasp.training import runner
 
 ENV = "matrix/climbing"
 STEPS = 40_000
@@ -30,14 +31,16 @@ def run(smoke: bool) -> Iterator[Line]:
     number, rounds = (2, 1) if smoke else (6, 3)
     with ExitStack() as held:
         home = Path(held.enter_context(tempfile.TemporaryDirectory()))
-        crews: dict[str, Crew] = {"one": Pool(places[:1]), "two": Pool(places)}
+        launchers: dict[str, Launcher] = {"one": LocalLauncher(places[:1]), "two": LocalLauncher(places)}
         if importlib.util.find_spec("ray"):
             ray = importlib.import_module("ray")
             quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.CRITICAL}
             ray.init("local", num_cpus=len(places), **quiet)
             held.callback(ray.shutdown)
-            crews["ray"] = held.enter_context(joined("auto"))
-        taken = in_turns({name: timer(crew, home / name, number, smoke) for name, crew in crews.items()}, rounds)
+            launchers["ray"] = held.enter_context(connected("auto"))
+        taken = in_turns(
+            {name: timer(launcher, home / name, number, smoke) for name, launcher in launchers.items()}, rounds
+        )
     one, two = taken["one"], taken["two"]
     yield Line(f"{number} runs, one worker", one, "s")
     yield Line(f"{number} runs, {len(places)} workers", two, "s", one / two, "one worker: times as fast")
@@ -59,15 +62,15 @@ def in_turns(actions: dict[str, Callable[[], float]], rounds: int) -> dict[str, 
     return {name: statistics.median(times) for name, times in taken.items()}
 
 
-def timer(crew: Crew, home: Path, number: int, smoke: bool) -> Callable[[], float]:
+def timer(launcher: Launcher, home: Path, number: int, smoke: bool) -> Callable[[], float]:
     """A function that trains a new suite and says how long that took."""
     made = iter(range(10**6))
 
     def measured() -> float:
         tasks = suite(home / str(next(made)), number, smoke)
         began = time.perf_counter()
-        failures = crew.train(tasks, lambda task, line: None)
-        assert not failures, failures[0].words
+        failures = launcher.train(tasks, lambda task, line: None)
+        assert not failures, failures[0].message
         return time.perf_counter() - began
 
     return measured
@@ -82,4 +85,4 @@ def suite(home: Path, number: int, smoke: bool) -> list[Task]:
         runs.create(path, configure("mappo", ENV, given | {"seed": place, "seeds": 1}), spec)
         for place, path in enumerate(paths)
     ]
-    return [task for one in made for task in tasks_of(one)]
+    return [task for one in made for task in tasks_of(one, runner.make(one.config))]

@@ -1,4 +1,4 @@
-"""What the commands do, once their words are parsed. Whatever is heavy is imported when it is needed."""
+"""What each command does with its parsed options. Everything slow to import is imported inside the functions."""
 
 import argparse
 import json
@@ -10,9 +10,7 @@ def run_train(options: argparse.Namespace) -> None:
 
     from grasp import api
     from grasp.cli import summary
-    from grasp.config import configure
     from grasp.envs import base as envs
-    from grasp.launch.machines import is_assistant
     from grasp.training import compilation_cache
 
     compilation_cache.enable()
@@ -20,9 +18,6 @@ def run_train(options: argparse.Namespace) -> None:
     of_env = {flag.removeprefix("--env."): getattr(options, flag.removeprefix("--"), None) for flag in options.of_env}
     env = envs.with_options(options.env, {name: text for name, text in of_env.items() if text is not None})
     console = Console()
-    if is_assistant(options.on):
-        api.assist(options.on, configure(options.algo, env, given), console=console)
-        return
     where = {"out": options.out, "on": options.on, "tensorboard": options.tensorboard}
     run = api.train(options.algo, env, console=console, **where, **given)
     summary.print_run(run, console)
@@ -33,14 +28,10 @@ def run_resume(options: argparse.Namespace) -> None:
 
     from grasp import api
     from grasp.cli import summary
-    from grasp.launch.machines import is_assistant
     from grasp.training import compilation_cache
 
     compilation_cache.enable()
     console = Console()
-    if is_assistant(options.on):  # machine 0 has the run, and says what is left of it
-        api.assist(options.on, console=console)
-        return
     where = {"on": options.on, "tensorboard": options.tensorboard}
     run = api.resume(options.run, steps=options.steps, devices=options.devices, console=console, **where)
     summary.print_run(run, console)
@@ -93,7 +84,7 @@ def run_compare(options: argparse.Namespace) -> None:
 
     if options.marl_eval:
         found = run_data.load_runs(options.runs)
-        comparison.compare(found, options.force)  # refuses to mix what measures different things
+        comparison.compare(found, options.force)  # refuses to mix evaluation protocols
         text = export.marl_eval(found)
         if options.out:
             (tables.folder(Path(options.out)) / "marl-eval.json").write_text(text, encoding="utf-8")
@@ -130,7 +121,7 @@ def run_tensorboard(options: argparse.Namespace) -> None:
     from grasp import runs
     from grasp.runs import tensorboard
 
-    print(f"look at it with: tensorboard --logdir {tensorboard.export(runs.find(options.run))}")
+    print(f"view it with: tensorboard --logdir {tensorboard.export(runs.find(options.run))}")
 
 
 def run_list(options: argparse.Namespace) -> None:
@@ -161,13 +152,13 @@ def run_check_env(options: argparse.Namespace) -> None:
     found = check.inspect(envs.make(options.env))
     spec = found.spec
     limits = f"{spec.num_actions} actions, {spec.horizon} steps at most"
-    print(f"{spec.name}: {spec.num_agents} agents, {spec.obs_dim} observed, state {spec.state_dim}, {limits}")
+    print(f"{spec.name}: {spec.num_agents} agents, observation {spec.obs_dim}, state {spec.state_dim}, {limits}")
     print(f"random episodes: {found.lengths[1:]} steps, returns {[round(value, 3) for value in found.returns[1:]]}")
     if not found.seeds_differ:
-        print("note: two seeds gave the same episode; if it should start differently each time, use the seed")
+        print("note: two seeds gave the same episode; if episodes should differ, make reset use its seed")
     for note in found.notes:
         print(f"note: {note}")
-    print(f"it keeps the rules; train in it with: grasp train grasp-mappo '{options.env}'")
+    print(f"contract OK; train with: grasp train grasp-mappo '{options.env}'")
 
 
 def run_bench(options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""`grasp doctor`: what works on this machine, and the command that mends what does not."""
+"""`grasp doctor`: which features work on this machine, and the command that installs what is missing."""
 
 import importlib.metadata
 import importlib.util
@@ -14,12 +14,12 @@ from grasp.version import __version__
 EXTRAS = {
     "jaxmarl": ("jaxmarl", "smax/ and mpe/"),
     "jumanji": ("jumanji", "jumanji/"),
-    "pettingzoo": ("pettingzoo", "pettingzoo/ and your own PettingZoo environments"),
+    "pettingzoo": ("pettingzoo", "pettingzoo/ and custom PettingZoo environments"),
     "tensorboardX": ("tensorboard", "--tensorboard"),
     "torch": ("torch", "grasp.consensus.torch"),
     "ray": ("ray", "--on ray"),
 }
-"""By package: the extra of grasp-marl that brings it, and what needs it."""
+"""By package: the extra of grasp-marl that installs it, and the feature that needs it."""
 SECONDS = 60.0
 DIAGNOSE = """
 import importlib.util, json, sys
@@ -31,20 +31,20 @@ print(json.dumps(adapter.diagnose()))
 
 
 class Finding(NamedTuple):
-    """Something that may be missing, and what to do then."""
+    """A feature and whether it works."""
 
     what: str
     fine: bool
     words: str
-    """Its version, or how to get it."""
+    """The version, or how to install it."""
 
 
 def examine() -> list[Finding]:
-    """Everything that some command of ours can use."""
-    return [the_core(), *(package(name) for name in EXTRAS), ffmpeg(), football(), *starcraft()]
+    """All features."""
+    return [core(), *(package(name) for name in EXTRAS), ffmpeg(), football(), *starcraft()]
 
 
-def the_core() -> Finding:
+def core() -> Finding:
     import jax
 
     words = f"grasp {__version__}, Python {sys.version.split()[0]}, jax {jax.__version__} on {jax.default_backend()}"
@@ -60,28 +60,28 @@ def package(name: str) -> Finding:
 
 def ffmpeg() -> Finding:
     path = shutil.which("ffmpeg")
-    return Finding("grasp play --out film.mp4", path is not None, path or "install ffmpeg; GIFs need nothing")
+    return Finding("grasp play --out film.mp4", path is not None, path or "install ffmpeg; a GIF does not need it")
 
 
 def football() -> Finding:
     python = interpreter("football")
     words = "import importlib.metadata as m, gfootball_engine; print(m.version('gfootball'))"
-    answer = said(python, "-c", words)
-    return Finding("grf/", answer is not None, f"gfootball {answer} in {python}" if answer else "make football")
+    output = output_of(python, "-c", words)
+    return Finding("grf/", output is not None, f"gfootball {output} in {python}" if output else "make football")
 
 
 def starcraft() -> list[Finding]:
-    """The adapter's own diagnosis, in each interpreter that would run the game."""
+    """The adapter's diagnosis, from each interpreter that would run the game."""
     found = []
     for python in dict.fromkeys(interpreter(family) for family in ("smac", "smacv2")):
-        answer = said(python, "-c", DIAGNOSE, str(WORKERS / "smac.py"))
-        rows = json.loads(answer) if answer else [["an interpreter", False, f"{python} does not run; see docs/smac.md"]]
+        output = output_of(python, "-c", DIAGNOSE, str(WORKERS / "smac.py"))
+        rows = json.loads(output) if output else [["an interpreter", False, f"{python} does not run; see docs/smac.md"]]
         found += [Finding(f"smac/ and smacv2/: {what}", fine, words or python) for what, fine, words in rows]
     return found
 
 
-def said(*command: str) -> str | None:
-    """The last line of an interpreter's output, which finds what a worker of it would; None where it fails."""
+def output_of(*command: str) -> str | None:
+    """The last line that a command prints, with the module paths of a simulator's worker; None if it fails."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=SECONDS, check=False, env=worker_environ(command[0])
@@ -93,6 +93,6 @@ def said(*command: str) -> str | None:
 
 
 def show(found: list[Finding]) -> None:
-    """A line each, unbroken: what is to be typed can be copied."""
+    """One unwrapped line each, so that commands can be copied."""
     for finding in found:
         print(f"{'yes' if finding.fine else 'no ':<4}{finding.what}: {finding.words}")

@@ -1,4 +1,4 @@
-"""`grasp list`: what can be named on the command line."""
+"""`grasp list`: the names that the command line knows."""
 
 from dataclasses import asdict
 from typing import Any
@@ -26,9 +26,9 @@ def catalogue() -> dict[str, Any]:
 
 
 def sizes(name: str) -> dict[str, Any]:
-    """An environment's spec, or what is missing to make it. Simulators are not started for it."""
+    """An environment's spec, or what is missing to make it. No simulator is started."""
     if envs.simulated(name):
-        return {"name": name, "missing": f"its simulator says its sizes; type: grasp check-env {name}"}
+        return {"name": name, "missing": f"sizes are known once the simulator runs; type: grasp check-env {name}"}
     try:
         return asdict(envs.make(name).spec)
     except GraspError as missing:
@@ -42,19 +42,19 @@ def show(console: Console) -> None:
     for name, hyper in found["algorithms"].items():
         algorithms.add_row(name, hyper["operator"])
     environments = Table(title="environments", title_justify="left")
-    environments.add_column("environment", overflow="fold")  # a name that is cut cannot be typed
-    for column in ("agents", "obs", "state", "actions", "limit", "wins"):
+    environments.add_column("environment", overflow="fold")  # a truncated name cannot be copied
+    for column in ("agents", "obs", "state", "actions", "time limit", "wins"):
         environments.add_column(column, justify="right")
     for name, spec in found["environments"].items():
         if "missing" in spec:
-            environments.add_row(name, "a simulator" if envs.simulated(name) else "needs a package")
+            environments.add_row(name, "simulator" if envs.simulated(name) else "needs a package")
             continue
         numbers = [spec[k] for k in ("num_agents", "obs_dim", "state_dim", "num_actions", "horizon")]
         environments.add_row(name, *map(str, numbers), "yes" if spec["has_wins"] else "")
     operators = Table("operator", "Pareto", "continuous", "in the hull", title="operators", title_justify="left")
     for name, conditions in found["operators"].items():
         operators.add_row(name, *(str(value).replace("_", " ") for value in conditions.values()))
-    settings = Table("preset", "of", "scenario", "options", title="presets", title_justify="left")
+    settings = Table("preset", "family", "scenario", "options", title="presets", title_justify="left")
     for preset, families in found["presets"].items():
         for family, scenarios in families.items():
             for scenario, options in scenarios.items():
@@ -63,7 +63,7 @@ def show(console: Console) -> None:
                     preset,
                     family,
                     "any" if not scenario else "other battles" if scenario == "battle" else scenario,
-                    words or "the defaults",
+                    words or "defaults",
                 )
     suites = Table("suite", "shows", title="suites of grasp reproduce", title_justify="left")
     for name, suite in found["suites"].items():

@@ -1,4 +1,4 @@
-"""What the commands print about a run; the protocol stands beside every number."""
+"""What the commands print about a run, always with the evaluation protocol."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from grasp.types import Kind, Metric
 
 
 def print_run(run: Run, console: Console) -> None:
-    """The last word of `train` and `resume`: each seed's absolute metric and where everything is."""
+    """The end of `train` and `resume`: the absolute metric of each seed, and the run directory."""
     last = [read(run.metrics_log(seed)).last for seed in run.seeds]
     rows = [line for line in last if line and line["kind"] == Kind.ABSOLUTE]
     table = Table(title=f"{run.config.algo} on {run.config.env}", title_justify="left")
@@ -26,19 +26,19 @@ def print_run(run: Run, console: Console) -> None:
     console.print(table)
     episodes, final = run.config.eval_episodes, run.config.final_episodes
     console.print(
-        f"best of the evaluations ({episodes} greedy episodes each), played again on {final} greedy episodes",
+        f"best policy of the evaluations ({episodes} greedy episodes each), scored again on {final} greedy episodes",
         style="dim",
     )
     console.print(f"run directory: {run.path}", highlight=False, markup=False, soft_wrap=True)
 
 
 def shown(value: float | None) -> str:
-    """A mean for a table; "n/a" where an episode's return was not a number."""
+    """A mean for a table; "n/a" if the return of an episode was not a number."""
     return "n/a" if value is None else f"{value:.2f}"
 
 
 def score_rows(run: Run, scores: dict[int, Scores], checkpoint: int | None = None) -> list[dict[str, Any]]:
-    """An evaluation as plain values, one row a seed; of the policy at `checkpoint` steps, None for the stored one."""
+    """An evaluation as plain values, one row per seed. `checkpoint` is the steps of its policy, None for the best."""
     rows = []
     for seed, score in scores.items():
         row = {"run": str(run.path), "algo": run.config.algo, "env": run.config.env, "seed": seed, "greedy": True}
@@ -64,4 +64,4 @@ def print_scores(rows: list[dict[str, Any]], console: Console) -> None:
         table.add_row(str(row["seed"]), shown(row[Metric.RETURN_MEAN]), wins)
     console.print(table)
     whose = "stored policy" if rows[0]["checkpoint"] is None else f"policy at {rows[0]['checkpoint']:,} steps"
-    console.print(f"{rows[0][Metric.EPISODES]} greedy episodes of the {whose}, seed by seed", style="dim")
+    console.print(f"{rows[0][Metric.EPISODES]} greedy episodes of the {whose}, per seed", style="dim")

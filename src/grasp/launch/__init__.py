@@ -1,6 +1,7 @@
-"""Where training processes run: this machine's cores, or a Ray cluster.
+"""Where training processes run: this machine, the processes of a Slurm or MPI job, or a Ray cluster.
 
-`base` defines a task and who trains it; `local` starts one process per core; `worker` is that process; `ray_launcher`
-and the other `ray_*` files do the same on a cluster; `progress` shows how far they are. Open `base` first. Imports
+Open `base` first: it defines a task, and the launcher that trains tasks. `local` starts one process per core, `worker`
+is that process, `job` joins those of a Slurm or MPI job. `ray_launcher` starts workers on a cluster, `ray_group` one
+run over several of its nodes, `ray_collectors` simulators on several. `progress` shows how far runs are. Imports
 training and everything below it.
 """

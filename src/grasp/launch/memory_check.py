@@ -1,4 +1,4 @@
-"""Whether a run's replay fits this machine: said before anything is written."""
+"""Whether a run's replay fits the memory of this machine, checked before anything is written."""
 
 import os
 from pathlib import Path
@@ -6,18 +6,18 @@ from typing import NamedTuple
 
 import jax
 
-from grasp import algos
 from grasp.algos import replay_buffer
 from grasp.config import Config
-from grasp.envs import base as envs
+from grasp.launch.base import Plan
+from grasp.training.runner import Built
 from grasp.types import GraspError
 
-SHARE = 0.45
-"""Of the free memory that replays may fill: for a moment, resuming or stacking mapped seeds holds them twice."""
+FRACTION = 0.45
+"""The fraction of the free memory that replays may fill: resuming and stacking mapped seeds briefly hold two copies."""
 
 
 def available() -> int | None:
-    """Bytes this process may still use: what the machine has free, or its container allows; None if unknown."""
+    """Bytes this process may still use: free on the machine, or left to its container; None if unknown."""
     found = [int(line.split()[1]) * 1024 for line in _lines("/proc/meminfo") if line.startswith("MemAvailable:")]
     limit, used = (_lines(f"/sys/fs/cgroup/{name}") for name in ("memory.max", "memory.current"))
     if limit and used and limit[0].isdigit():
@@ -36,45 +36,47 @@ def _lines(path: str) -> list[str]:
 
 
 class Replay(NamedTuple):
-    """What one seed remembers."""
+    """Size of one seed's replay."""
 
     capacity: int
     episode_bytes: int
     num_bytes: int
 
+    def __str__(self) -> str:
+        return f"{self.capacity:,} episodes of {size(self.episode_bytes)}, {size(self.num_bytes)} per seed"
 
-def replay_of(config: Config) -> Replay | None:
-    """A configuration's replay; None where it has none."""
-    spec = envs.make(config.env).spec
-    capacity = algos.make(config, spec).replays
+
+def replay_of(config: Config, built: Built) -> Replay | None:
+    """The replay of one seed; None for algorithms without one."""
+    capacity = built.algorithm.replays
     if not capacity:
         return None
-    one = replay_buffer.episode_bytes(spec)
+    one = replay_buffer.episode_bytes(built.env.spec)
     return Replay(capacity, one, one * (capacity + config.hyper.num_envs))
 
 
-def check_replay(config: Config, seeds: int, at_once: int) -> str:
-    """One line about the replay's memory, none where there is no replay; a GraspError where it would not fit, and what
-    would. Unless they are mapped, `at_once` seeds train at the same time."""
-    kept = replay_of(config)
+def check_replay(plan: Plan, at_once: int) -> str:
+    """A line about the replay's memory, empty for algorithms without one; GraspError if it does not fit.
+
+    Seeds that are not mapped train `at_once`, as many at the same time."""
+    config, kept = plan.config, replay_of(plan.config, plan.built)
     if kept is None:
         return ""
-    text = f"{kept.capacity:,} episodes of {size(kept.episode_bytes)}, {size(kept.num_bytes)} a seed"
     free = available()
-    if free is None or jax.default_backend() != "cpu":  # an accelerator's memory is its own
-        return f"replay: {text}"
-    at_once = at_once if config.parallel == "processes" else seeds
-    room = int(SHARE * free)
+    if free is None or jax.default_backend() != "cpu":  # the memory of an accelerator is not known here
+        return f"replay: {kept}"
+    at_once = at_once if config.parallel == "processes" else plan.seeds
+    room = int(FRACTION * free)
     if kept.num_bytes * at_once > room:
         raise GraspError(
-            f"the replay does not fit: {text}, {at_once} seed{'s' * (at_once > 1)} at once, and replays may fill "
+            f"the replay does not fit: {kept}, {at_once} seed{'s' * (at_once > 1)} at once, and replays may fill "
             f"{size(room)} here; {_advice(config, room // kept.episode_bytes, at_once)}"
         )
-    return f"replay: {text}"
+    return f"replay: {kept}"
 
 
 def _advice(config: Config, episodes: int, at_once: int) -> str:
-    """What to type instead: a smaller replay, or fewer seeds, or a larger machine."""
+    """What to type instead."""
     hyper = config.hyper
     largest = episodes // at_once - hyper.num_envs
     if largest >= hyper.num_envs * hyper.rollout:

@@ -1,19 +1,25 @@
-"""What a person sees while a run goes on: a bar a seed on a terminal, a line now and then elsewhere."""
+"""What the user sees while runs train: on a terminal a bar per seed, or for several runs a table; elsewhere a line now
+and then."""
 
 import math
 import time
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from types import MappingProxyType
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from rich.console import Console
+from rich.live import Live
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.table import Table
 from rich.text import Text
 
 from grasp.config import Config
 from grasp.runs import Run
+from grasp.runs.metrics_log import is_final
 from grasp.types import Kind, Metric
 
 SHOWN = {
@@ -22,28 +28,30 @@ SHOWN = {
     Metric.TRAIN_WIN_RATE: "wins {:.0%}",
     Metric.U_NORM: "‖u*‖ {:.2g}",
 }
-"""What matters most stands first: a narrow terminal cuts the rest."""
+"""The most important first: a narrow terminal cuts the rest."""
 TRENDS = (Metric.TRAIN_RETURN, Metric.CONFLICT_RATE)
-"""What is also drawn over time on a terminal."""
-NOTHING: Mapping[str, str] = MappingProxyType({})
+"""Also drawn over time on a terminal."""
 PLAIN_SECONDS = 15.0
+"""Between two lines about a seed where there is no terminal."""
 CELLS = 12
 BAR, NARROW_BAR, NARROW = 20, 7, 110
-"""Widths of a bar, and the terminal's below which it is the shorter one."""
+"""Widths of a bar, and the terminal width below which it is the shorter one."""
 BLOCKS = "▁▂▃▄▅▆▇█"
+MOST_ROWS = 20
+"""Runs in the table: it must fit a screen."""
 
 
 class Trend:
-    """A value over the whole run in a few characters: of each part of it the mean, lowest to highest."""
+    """A value over the whole run as a few characters: the mean of each part of the run, from lowest to highest."""
 
     def __init__(self) -> None:
         self.sums, self.counts = [0.0] * CELLS, [0] * CELLS
 
-    def add(self, share: float, value: float | int | None) -> None:
-        """A value of what ended at this share of the run."""
+    def add(self, fraction: float, value: float | int | None) -> None:
+        """A value of the iteration that ended at this fraction of the run."""
         if value is None or not math.isfinite(value):
             return
-        cell = min(max(math.ceil(CELLS * share - 1e-9), 1), CELLS) - 1
+        cell = min(max(math.ceil(CELLS * fraction - 1e-9), 1), CELLS) - 1
         self.sums[cell] += value
         self.counts[cell] += 1
 
@@ -58,109 +66,200 @@ class Trend:
         return "".join(drawn).rstrip()
 
 
-class Words(ProgressColumn):
-    """What a seed has to say, cut where the terminal ends: rich would rather cut its name, its bar and its time."""
+class SeedProgress:
+    """One seed's progress, from the messages of `grasp.launch.base.Report`."""
+
+    def __init__(self, config: Config):
+        self.total = config.total_steps
+        self.steps_per_iteration = config.steps_per_iteration
+        self.latest: dict[str, Any] = {}
+        self.trends: dict[str, Trend] = defaultdict(Trend)
+        self.compiled = False
+        """Whether an iteration has ended. Until then a time is mostly that of compiling."""
+        self.rate: float | None = None
+        """Environment steps per second of the last iteration."""
+
+    def update(self, message: dict[str, Any]) -> None:
+        self.latest |= message
+        if message["kind"] == Kind.ITERATION:
+            took = (message.get("wall") or {}).get("took")
+            self.rate = self.steps_per_iteration / max(took, 1e-9) if self.compiled and took is not None else None
+            self.compiled = True
+            for name in TRENDS:
+                self.trends[name].add(self.fraction, message.get(name))
+
+    @property
+    def steps(self) -> int:
+        return self.latest.get("env_steps", 0)
+
+    @property
+    def fraction(self) -> float:
+        return self.steps / self.total
+
+    @property
+    def is_finished(self) -> bool:
+        return is_final(self.latest, self.total)
+
+    @property
+    def greedy(self) -> str:
+        """The newest greedy score; empty before the first evaluation."""
+        score, wins = self.latest.get(Metric.RETURN_MEAN), self.latest.get(Metric.WIN_RATE)
+        if score is None:
+            return ""
+        return f"{score:.1f}" if wins is None else f"{wins:.0%} wins"
+
+    def describe(self, with_trends: bool = False) -> str:
+        """The newest numbers, each preceded by its trend if asked for."""
+        if not self.latest:
+            return "waiting"
+        kind = self.latest["kind"]
+        words = ["compiling"] if kind in (Kind.BEGAN, Kind.EVALUATION) and not self.compiled else []
+        for name, shape in SHOWN.items():
+            if self.latest.get(name) is not None:
+                label, _, value = shape.format(self.latest[name]).partition(" ")
+                trend = str(self.trends[name]) if with_trends and name in TRENDS else ""
+                words.append(" ".join(filter(None, (label, trend, value))))
+        if kind == Kind.ITERATION and self.rate:
+            words.append(f"{self.rate:,.0f} steps/s")
+        if self.greedy:
+            words.append(f"greedy {self.greedy}")
+        return "  ".join(words)
+
+
+class Screen(AbstractContextManager):
+    """A console with something that is redrawn at its bottom while it is a terminal, and lines printed above it."""
+
+    def __init__(self, console: Console, live: Live | Progress):
+        self.console, self.live = console, live
+        self.printed: dict[Any, float] = {}
+
+    def __enter__(self):
+        if self.console.is_terminal:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.console.is_terminal:
+            self.live.stop()
+
+    def print(self, text: str) -> None:
+        self.console.print(Text(text), soft_wrap=True)
+
+    def print_progress(self, about: Any, title: str, seed: SeedProgress, is_due: bool) -> None:
+        """A line about a seed: if it `is_due` or, without a terminal, none was printed `about` the same for a while."""
+        age = time.monotonic() - self.printed.get(about, -math.inf)
+        if is_due or (not self.console.is_terminal and age > PLAIN_SECONDS):
+            self.printed[about] = time.monotonic()
+            self.print(f"{title}  {seed.fraction:4.0%}  {seed.describe()}")
+
+
+class Description(ProgressColumn):
+    """A seed's numbers, cut where the terminal ends: rich would rather cut its name, its bar and its time."""
 
     def render(self, task: Task) -> Text:
         return Text(task.fields["words"], no_wrap=True, overflow="ellipsis")
 
 
-class Display(AbstractContextManager):
-    """The progress of several seeds. Call it with the messages of `grasp.train`."""
+class Display(Screen):
+    """The progress of one run, a bar per seed. Call it with the messages about its seeds."""
 
     def __init__(self, config: Config, console: Console):
-        self.config, self.console = config, console
-        self.total = config.total_steps
         bar = BarColumn(BAR if console.width >= NARROW else NARROW_BAR)
-        columns = ("{task.description}", bar, "{task.percentage:>3.0f}%", TimeRemainingColumn(compact=True))
-        self.bars = Progress(*map(_column, columns), Words(), console=console)
+        name, percentage = TextColumn("{task.description}"), TextColumn("{task.percentage:>3.0f}%")
+        self.bars = Progress(name, bar, percentage, TimeRemainingColumn(compact=True), Description(), console=console)
+        super().__init__(console, self.bars)
+        self.config = config
+        self.seeds: dict[int, SeedProgress] = {}
         self.tasks: dict[int, Any] = {}
-        self.latest: dict[int, dict[str, Any]] = {}
-        self.spoken: dict[int, float] = {}
-        self.trends: dict[tuple[int, str], Trend] = defaultdict(Trend)
-        self.compiled: set[int] = set()
-        """Seeds whose program has gone through an iteration."""
-
-    def __enter__(self) -> "Display":
-        if self.console.is_terminal:
-            self.bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.console.is_terminal:
-            self.bars.stop()
 
     def expect(self, run: Run, seeds: list[int]) -> None:
-        """Show where the run is and its seeds at once: compiling takes a while, and silence would be ambiguous."""
-        self.say(f"{self.config.algo} on {self.config.env} in {run.path}")
-        if self.total != self.config.steps:
+        """Show the run directory and a bar per seed at once, since compiling takes a while."""
+        self.print(f"{self.config.algo} on {self.config.env} in {run.path}")
+        total = self.config.total_steps
+        if total != self.config.steps:
             whole = f"{self.config.iterations} whole iterations of {self.config.steps_per_iteration:,}"
-            self.say(f"{self.config.steps:,} steps are {whole}: training {self.total:,} steps")
+            self.print(f"{self.config.steps:,} steps are {whole}: training {total:,} steps")
         if not self.console.is_terminal:
-            self.say("compiling")
+            self.print("compiling")
         for seed in seeds:
             self.add(seed)
 
     def add(self, seed: int) -> None:
-        self.tasks[seed] = self.bars.add_task(f"seed {seed}", total=self.total, words="waiting")
-        self.latest[seed] = {}
-
-    def say(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.seeds[seed] = SeedProgress(self.config)
+        self.tasks[seed] = self.bars.add_task(
+            f"seed {seed}", total=self.seeds[seed].total, words=self.seeds[seed].describe()
+        )
 
     def __call__(self, message: dict[str, Any]) -> None:
-        seed = message["seed"]
+        number = message["seed"]
         if message["kind"] == Kind.NOTICE:
-            self.say(f"seed {seed}: {message['text']}")
+            self.print(f"seed {number}: {message['text']}")
             return
-        if seed not in self.tasks:  # a finished seed goes on with the others of its program
-            self.add(seed)
-        if message["kind"] == Kind.BEGAN:
-            self.bars.update(self.tasks[seed], words="compiling")
-            return
-        self.latest[seed] |= message
-        words = describe(self.latest[seed], self.config.steps_per_iteration, compiled=seed in self.compiled)
+        if number not in self.seeds:  # a finished seed trains on with the others of its program
+            self.add(number)
+        seed = self.seeds[number]
+        seed.update(message)
         if self.console.is_terminal:
-            self.draw(seed, message)
-        if message["kind"] == Kind.ITERATION:
-            self.compiled.add(seed)
-        ended = message["kind"] == Kind.ABSOLUTE
-        if not self.console.is_terminal and (ended or time.monotonic() - self.spoken.get(seed, 0) > PLAIN_SECONDS):
-            self.spoken[seed] = time.monotonic()
-            self.say(f"seed {seed}  {message['env_steps'] / self.total:4.0%}  {words}")
-
-    def draw(self, seed: int, message: dict[str, Any]) -> None:
-        """Move a seed's bar on, and its trends."""
-        if message["kind"] == Kind.ITERATION:
-            for name in TRENDS:
-                self.trends[seed, name].add(message["env_steps"] / self.total, message.get(name))
-        trends = {name: str(self.trends[seed, name]) for name in TRENDS}
-        words = describe(self.latest[seed], self.config.steps_per_iteration, trends, seed in self.compiled)
-        self.bars.update(self.tasks[seed], completed=message["env_steps"], words=words)
+            self.bars.update(self.tasks[number], completed=seed.steps, words=seed.describe(with_trends=True))
+        elif message["kind"] != Kind.BEGAN:
+            self.print_progress(number, f"seed {number}", seed, is_due=seed.is_finished)
 
 
-def _column(column: Any) -> Any:
-    return TextColumn(column) if isinstance(column, str) else column
+@dataclass(eq=False)
+class RunProgress:
+    """A run of a suite and those of its seeds that have begun."""
+
+    title: str
+    config: Config
+    before: int = 0
+    """Seeds that were finished before this command."""
+    seeds: dict[int, SeedProgress] = field(default_factory=dict)
+
+    @property
+    def finished(self) -> int:
+        return self.before + sum(seed.is_finished for seed in list(self.seeds.values()))
+
+    def cells(self) -> tuple[str, str, str, str]:
+        """Its row in the table."""
+        seeds = list(self.seeds.values())
+        fraction = (self.before + sum(seed.fraction for seed in seeds)) / self.config.seeds
+        training = [seed for seed in seeds if not seed.is_finished]
+        rates = [seed.rate for seed in training if seed.rate]
+        compiles = any(not seed.compiled for seed in training)
+        speed = f"{sum(rates):,.0f} steps/s" if rates else "compiling" if compiles else ""
+        scores = [seed.latest[Metric.RETURN_MEAN] for seed in seeds if seed.greedy]
+        wins = [seed.latest[Metric.WIN_RATE] for seed in seeds if seed.latest.get(Metric.WIN_RATE) is not None]
+        greedy = f"{fmean(wins):.0%} wins" if wins else f"{fmean(scores):.1f}" if scores else ""
+        return f"{self.finished}/{self.config.seeds}", f"{fraction:.0%}", speed, greedy
 
 
-def describe(
-    latest: dict[str, Any], steps_per_iteration: int, trends: Mapping[str, str] = NOTHING, compiled: bool = True
-) -> str:
-    """The newest numbers in a few words, behind how they came about where that is known.
+class RunTable(Screen):
+    """The progress of several runs, a row per run. Call it with a run's path and the messages about its seeds."""
 
-    Until a program is `compiled`, an evaluation is followed by a compile, and an iteration's time is mostly that.
-    """
-    words = []
-    if latest["kind"] == Kind.EVALUATION and not compiled:
-        words.append("compiling")
-    for name, shape in SHOWN.items():
-        if latest.get(name) is not None:
-            label, _, value = shape.format(latest[name]).partition(" ")
-            words.append(" ".join(filter(None, (label, trends.get(name), value))))
-    took = (latest.get("wall") or {}).get("took")
-    if latest["kind"] == Kind.ITERATION and compiled and took is not None:
-        words.append(f"{steps_per_iteration / max(took, 1e-9):,.0f} steps/s")
-    score, wins = latest.get(Metric.RETURN_MEAN), latest.get(Metric.WIN_RATE)
-    if score is not None:
-        words.append(f"greedy {score:.1f}" if wins is None else f"greedy {wins:.0%} wins")
-    return "  ".join(words)
+    def __init__(self, runs: Mapping[Path, RunProgress], console: Console):
+        self.runs = dict(runs)
+        live = Live(console=console, get_renderable=self.table, refresh_per_second=2, transient=True)
+        super().__init__(console, live)
+
+    def __call__(self, path: Path, message: dict[str, Any]) -> None:
+        run, number = self.runs[path], message["seed"]
+        if message["kind"] == Kind.NOTICE:
+            self.print(f"{run.title}, seed {number}: {message['text']}")
+            return
+        seed = run.seeds.setdefault(number, SeedProgress(run.config))
+        seed.update(message)
+        if message["kind"] != Kind.BEGAN:
+            self.print_progress(path, f"{run.title}, seed {number}", seed, is_due=seed.is_finished)
+
+    def table(self) -> Table:
+        """The runs in training; of the others, how many there are."""
+        runs = list(self.runs.values())
+        finished = [run for run in runs if run.finished == run.config.seeds]
+        training = [run for run in runs if run.seeds and run not in finished]
+        waiting = len(runs) - len(finished) - len(training)
+        more = f", {len(training) - MOST_ROWS} more in training" if len(training) > MOST_ROWS else ""
+        caption = f"{len(finished)} of {len(runs)} runs finished, {waiting} not started{more}"
+        table = Table("run", "seeds", "steps", "speed", "greedy", caption=caption, caption_justify="left")
+        for run in training[:MOST_ROWS]:
+            table.add_row(*(Text(cell) for cell in (run.title, *run.cells())))
+        return table

@@ -1,5 +1,7 @@
-"""What Ray's processes do on a node. Only the standard library: these functions are sent there as they stand, and GRASP
-itself, with jax, runs in a process that they start, with the node's own interpreter.
+"""What Ray's own processes do on a node.
+
+Only the standard library: Ray sends these functions by value, and GRASP itself, with jax, runs in a process that they
+start with the node's interpreter.
 """
 
 import hashlib
@@ -7,6 +9,7 @@ import importlib
 import json
 import os
 import platform
+import socket
 import subprocess
 import sys
 import time
@@ -18,7 +21,7 @@ SECONDS = 120.0
 
 
 def environment(there: dict[str, Any]) -> dict[str, Any]:
-    """A process's surroundings: Ray's modules and its caller's folder, in which one's own environment may lie."""
+    """Module paths and working directory of a process: Ray's, and the caller's, where the user's environment may be."""
     paths = [path for path in [*sys.path, *there["paths"]] if path and os.path.isdir(path)]
     return {
         "env": os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},
@@ -26,45 +29,49 @@ def environment(there: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def work(there: dict[str, Any]) -> dict[str, Any]:
-    """Train a task; its exit code, its log's last line, and its notices. Only what befalls the node is an exception."""
+def work(there: dict[str, Any]) -> int:
+    """Train a task in a worker process and return its exit code. An exception means that the node cannot train it."""
     config = Path(there["path"], "config.json")
     end = time.monotonic() + SECONDS
     while not config.is_file() or hashlib.sha256(config.read_bytes()).hexdigest() != there["digest"]:
         if time.monotonic() > end:
-            words = f"{config} is missing or another one on {platform.node()}; is {config.parent} on shared storage?"
-            return {"code": 2, "last": words, "notices": []}
+            raise RuntimeError(
+                f"{config} is missing or differs on {platform.node()}; is {config.parent} on shared storage?"
+            )
         time.sleep(1.0)
-    log, notices, pipe = Path(there["log"]), [], subprocess.PIPE
+    log = Path(there["log"])
     log.parent.mkdir(exist_ok=True)
-    command = [sys.executable, "-P", "-m", "grasp.launch.worker", *there["words"], *whereabouts()]
-    with log.open("w") as errors:
-        # its standard input ends with this process, and the worker with it
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True, **environment(there))
-    with process:
-        assert process.stdout is not None
-        notices = [line for line in process.stdout if line.startswith('{"kind": "notice"') and line.endswith("}\n")]
-        code = process.wait()
-    last = log.read_text().strip().splitlines()[-1:]
-    if code == 0:
-        log.unlink(missing_ok=True)
-    return {"code": code, "last": "".join(last), "notices": [json.loads(line) for line in notices]}
-
-
-def whereabouts() -> list[str]:
-    """The cluster's address and this node, for a learner whose simulators are on other nodes too."""
     context = importlib.import_module("ray").get_runtime_context()
-    return [context.gcs_address, context.get_node_id()]
+    node = ["--ray", f"{context.get_node_id()}@{context.gcs_address}"]
+    command = [sys.executable, "-P", "-m", "grasp.launch.worker", *there["arguments"], *node]
+    with log.open("ab") as output:
+        # the worker's standard input closes when this process ends, and the worker exits then
+        streams = {"stdin": subprocess.PIPE, "stdout": output, "stderr": output}
+        with subprocess.Popen(command, **streams, **environment(there)) as process:
+            return process.wait()
+
+
+def locate() -> dict[str, Any]:
+    """This node's id, its address in the cluster, a free port, and the address that its own host name resolves to."""
+    ray = importlib.import_module("ray")
+    with socket.create_server(("", 0)) as server:
+        port = server.getsockname()[1]
+    try:
+        own = socket.gethostbyname(socket.gethostname())
+    except OSError:
+        own = "127.0.0.1"
+    node = ray.get_runtime_context().get_node_id()
+    return {"node": node, "address": ray.util.get_node_ip_address(), "port": port, "own": own}
 
 
 def examine(there: dict[str, Any]) -> str:
-    """What keeps this node from training, in words; nothing where all is well."""
+    """Why this node cannot train, to be put behind its name; empty where it can."""
     try:
         token = Path(there["token"]).read_text()
     except OSError:
         token = ""
     folder = os.path.dirname(there["token"])
-    if token != there["said"]:
+    if token != there["content"]:
         return f"does not see {folder}; choose an --out on storage that all nodes share"
     if not os.access(folder, os.W_OK):
         return f"may not write to {folder}; choose an --out that all nodes may write to"
@@ -74,7 +81,7 @@ def examine(there: dict[str, Any]) -> str:
     except subprocess.TimeoutExpired:
         return f"needs more than {SECONDS:.0f} seconds to import grasp"
     if done.returncode:
-        why = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        why = (done.stderr.strip().splitlines() or ["no error message"])[-1]
         return f"cannot run grasp ({why}); install there what is installed here"
     found = json.loads(done.stdout.strip().splitlines()[-1])
     for name, version in there["versions"].items():

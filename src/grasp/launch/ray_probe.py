@@ -1,12 +1,12 @@
-"""What a node can do: `python -m grasp.launch.ray_probe ENV…`, started by `grasp.launch.ray_node`. Prints one JSON
-object."""
+"""What a node has installed: `python -m grasp.launch.ray_probe ENV…`, started by `grasp.launch.ray_node`, prints it as
+one JSON object."""
 
 import json
 import sys
 
 
 def versions() -> dict[str, str]:
-    """What must be the same everywhere: a run goes on wherever there is room, and must go on exactly."""
+    """What must be the same on all nodes: a run may be resumed on any of them, bit for bit."""
     import jax
 
     from grasp.version import __version__

@@ -5,8 +5,9 @@ these functions change nothing. Under `jit`, XLA inserts the communication that 
 order of operations matters it is written out (`grasp.algos.minibatches`, `grasp.consensus.sharded`).
 """
 
+import pickle
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,9 @@ from grasp.types import GraspError, PyTree
 AXIS = "devices"
 HERE, SECOND, SAME = PartitionSpec(AXIS), PartitionSpec(None, AXIS), PartitionSpec()
 """Shardings of an array: its first axis over the devices, its second axis over the devices, or replicated."""
+
+
+T = TypeVar("T")
 
 
 class Partial(NamedTuple):
@@ -67,9 +71,24 @@ def meet(number: int) -> None:
         jax.block_until_ready((jax.jit(jnp.sum)(ones), agreed(True)))
 
 
+def is_first() -> bool:
+    """Whether this is the only process of a program, or process 0 of several: the one that reads and writes files."""
+    return jax.process_index() == 0
+
+
 def agreed(answer: bool) -> bool:
-    """The first machine's answer, on all of them: a clock may tell them different things."""
+    """The first process's answer, on all of them: clocks differ."""
     return answer if jax.process_count() == 1 else bool(multihost_utils.broadcast_one_to_all(np.asarray(answer)))
+
+
+def from_first(function: Callable[[], T]) -> T:
+    """What a function returns on the first process, on all of them; the others do not call it."""
+    if jax.process_count() == 1:
+        return function()
+    data = np.frombuffer(pickle.dumps(function()), np.uint8) if is_first() else np.zeros(0, np.uint8)
+    size = int(multihost_utils.broadcast_one_to_all(np.asarray(data.size, np.int32)))
+    data = data if is_first() else np.zeros(size, np.uint8)
+    return pickle.loads(multihost_utils.broadcast_one_to_all(data).tobytes())
 
 
 def number() -> int:

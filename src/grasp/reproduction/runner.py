@@ -12,19 +12,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from grasp import api, runs
+from grasp import algos, api, runs
 from grasp.analysis.comparison import Comparison
 from grasp.analysis.run_data import LAST, in_brackets, in_figures
 from grasp.analysis.tables import mean_and_deviation
 from grasp.config import Config, configure
 from grasp.config.hyperparameters import ALGORITHMS, Qmix
 from grasp.envs import base as envs
-from grasp.launch.base import Plan, tasks_of
+from grasp.launch.base import Plan, address_of, launcher_on, tasks_of
 from grasp.launch.local import resolved
-from grasp.launch.machines import place_of
-from grasp.launch.places import crew_on
-from grasp.launch.status import Row, Status
+from grasp.launch.progress import RunProgress, RunTable
 from grasp.reproduction.suites import BUDGETS, COUNTERPARTS, SUITES, Budget, Entry, Suite
+from grasp.training.runner import Built
 from grasp.types import GraspError, suggest
 
 
@@ -52,8 +51,7 @@ def reproduce(
     `counterparts` takes, for every environment whose simulator is not JAX, the one of ours that stands in for it.
     """
     chosen, long = find(suite, SUITES, "suite"), find(budget, BUDGETS, "budget")
-    if place_of(on):
-        raise GraspError(f"--on {on} is one run on several machines, for train and resume; a suite takes local or ray")
+    address_of(on)
     console = console or Console()
     home = Path(out) if out else Path("reproduced") / f"{suite}-{budget}{'-jax' * counterparts}"
     playable, missing = scenarios(chosen, suite, budget, counterparts, console)
@@ -137,7 +135,9 @@ def plan(home: Path, env: str, entry: Entry, suite: Suite, budget: Budget, optio
     if isinstance(ALGORITHMS[entry.algo], Qmix):
         given.setdefault("anneal", min(Qmix.anneal, given["steps"] // 2))  # or a short run would only explore
     folder = re.sub("[^A-Za-z0-9_.=]", "-", env)
-    return Job(entry.label, home / folder / entry.label, resolved(configure(entry.algo, env, given)))
+    return Job(
+        entry.label, home / folder / entry.label, resolved(configure(entry.algo, env, given), envs.simulated(env))
+    )
 
 
 def check(job: Job) -> None:
@@ -157,33 +157,36 @@ def is_begun(job: Job) -> bool:
 def carry_out(jobs: list[Job], on: str, console: Console) -> list[str]:
     """Train what is left of all runs; the complaints of those that have one."""
     begun = {job: runs.find(job.path) for job in jobs if is_begun(job)}
-    left = {job: tasks_of(begun[job]) if job in begun else [] for job in jobs}
+    made = {env: envs.make(env) for env in {job.config.env for job in jobs}}
+    built = {job: Built(made[job.config.env], algos.make(job.config, made[job.config.env].spec)) for job in jobs}
+    left = {job: tasks_of(begun[job], built[job]) if job in begun else [] for job in jobs}
     titles = {job: f"[{place}/{len(jobs)}] {job.label} on {job.config.env}" for place, job in enumerate(jobs, 1)}
     waiting = [job for job in jobs if left[job] or job not in begun]
     if not waiting:
         for job in jobs:
             say(console, f"{titles[job]}: finished before")
         return []
-    with crew_on(on) as crew:
-        plans = [Plan(job.path, job.config, job.config.seeds) for job in waiting]
-        for words in dict.fromkeys(crew.check(plans)):
+    with launcher_on(on) as launcher:
+        plans = [Plan(job.path, job.config, job.config.seeds, built[job]) for job in waiting]
+        for words in dict.fromkeys(launcher.check(plans)):
             say(console, words)
         for job in jobs:
             is_new = job not in begun
             if is_new:
-                begun[job] = runs.create(job.path, job.config, envs.make(job.config.env).spec)
-                left[job] = tasks_of(begun[job])
+                begun[job] = runs.create(job.path, job.config, built[job].env.spec)
+                left[job] = tasks_of(begun[job], built[job])
             is_touched = any(begun[job].metrics_log(seed).exists() for seed in job.config.seed_list)
             state = "" if is_new or not is_touched else ": goes on" if left[job] else ": finished before"
             say(console, f"{titles[job]}{state}")
         tasks = [task for job in waiting for task in left[job]]
         ended = {job: job.config.seeds - sum(len(task.seeds) for task in left[job]) for job in waiting}
-        with Status({job.path: Row(titles[job], job.config, ended[job]) for job in waiting}, console) as status:
-            failures = crew.train(tasks, lambda task, line: status(task.run.path, line))
+        rows = {job.path: RunProgress(titles[job], job.config, ended[job]) for job in waiting}
+        with RunTable(rows, console) as table:
+            failures = launcher.train(tasks, lambda task, line: table(task.run.path, line))
     titled = {job.path: titles[job] for job in jobs}
     for failure in failures:
-        say(console, f"{titled[failure.task.run.path]}: {failure.words}")
-    return [failure.words for failure in failures]
+        say(console, f"{titled[failure.task.run.path]}: {failure.message}")
+    return [failure.message for failure in failures]
 
 
 def beside_the_paper(suite: Suite, result: Comparison) -> Table:

@@ -22,7 +22,7 @@ from grasp.runs.metrics_log import MetricsWriter, plain, read
 from grasp.runs.restore import Reporter, acting, seed_keys
 from grasp.training.evaluation import Scores
 from grasp.training.remote_rollout import Others
-from grasp.training.runner import Programs, RunState, begin_seed, build, gather, outline, stack
+from grasp.training.runner import Built, Programs, RunState, begin_seed, build, gather, outline, stack
 from grasp.types import Algorithm, GraspError, Kind, Metric
 
 CHECKPOINT_SECONDS = 60.0
@@ -48,21 +48,34 @@ def evaluation_keys(seeds: list[int], iteration: int) -> Shaped[Array, " S"]:
     return jnp.stack([jax.random.fold_in(seed_keys(seed).evaluation, iteration) for seed in seeds])
 
 
-def train(run: Run, seeds: list[int], report: Reporter, patience: float = 0.0, others: Others | None = None) -> None:
+def train(
+    run: Run,
+    seeds: list[int],
+    report: Reporter,
+    patience: float = 0.0,
+    others: Others | None = None,
+    built: Built | None = None,
+) -> None:
     """Train these seeds together from where they stand to the end. They stop and resume as one.
 
     `patience` is how many seconds to wait for another who claims them and may be lost; `others` are machines whose
-    simulators play for them.
+    simulators play for them; `built` is the environment and the algorithm if they exist already. Of several processes
+    that train together, the first reads and writes the run directory, and the others get from it what it has read.
     """
     with plain_faults(run), contextlib.ExitStack() as held:
-        claims = [held.enter_context(writing(run, seed, patience)) for seed in seeds]
-        if all(restore.is_finished(run, seed) for seed in seeds):
+        written = seeds if sharding.is_first() else []
+        claims = [held.enter_context(writing(run, seed, patience)) for seed in written]
+        if sharding.from_first(lambda: all(restore.is_finished(run, seed) for seed in seeds)):
             return  # by the one who was waited for
-        programs = build(run.config, len(seeds), run.folder(seeds[0]) / "simulators.log", others)
+        programs = build(run.config, len(seeds), run.folder(seeds[0]) / "simulators.log", others, built)
         held.callback(programs.close)
         algorithm = programs.algorithm
         like = jax.eval_shape(lambda: outline(algorithm, begin_seed(run.config, programs.env, algorithm, 0)))
-        found = restore.newest_common(run, seeds, like, lambda seed, tree: check(run, seed, algorithm, tree), report)
+        found = sharding.from_first(
+            lambda: restore.newest_common(
+                run, seeds, like, lambda seed, tree: check(run, seed, algorithm, tree), report
+            )
+        )
         if found is None:
             for seed in seeds:
                 replay_store.discard(run.checkpoints(seed), 0)
@@ -71,7 +84,7 @@ def train(run: Run, seeds: list[int], report: Reporter, patience: float = 0.0, o
             outlines = zip(seeds, found, strict=True)
             state = gather([restored(run, seed, algorithm, tree) for seed, (tree, _) in outlines], algorithm)
         kept = [0] * len(seeds) if found is None else [restore.log_bytes(metadata) for _, metadata in found]
-        logs = [MetricsWriter(run.metrics_log(seed), keep) for seed, keep in zip(seeds, kept, strict=True)]
+        logs = [MetricsWriter(run.metrics_log(seed), kept[place]) for place, seed in enumerate(written)]
         for log in logs:
             held.callback(log.close)
         Session(run, seeds, programs, logs, claims, report).train(state)
@@ -91,6 +104,7 @@ class Session:
     ):
         self.run, self.config, self.seeds = run, run.config, seeds
         self.programs, self.logs, self.claims, self.report = programs, logs, claims, report
+        self.written = list(enumerate(seeds if sharding.is_first() else []))
         self.start = self.saved = time.monotonic()
         self.finished: dict[int, int] = {}  # episodes in each seed's replay at its last checkpoint
 
@@ -115,7 +129,7 @@ class Session:
     def is_evaluated(self, iteration: int) -> bool:
         """Whether the metrics log has the evaluation that is due after this iteration, if one is: it has not before the
         first, nor where simulators failed during it."""
-        last = read(self.run.metrics_log(self.seeds[0])).last
+        last = sharding.from_first(lambda: read(self.run.metrics_log(self.seeds[0])).last)
         return last is not None and not (last["kind"] == Kind.ITERATION and self.config.is_evaluation(iteration))
 
     @contextlib.contextmanager
@@ -131,7 +145,7 @@ class Session:
         """One line for every seed, and word to whoever shows progress."""
         env_steps = iteration * self.config.steps_per_iteration
         wall = {"seconds": round(time.monotonic() - self.start, 3), "took": round(seconds, 4)}
-        for place, seed in enumerate(self.seeds):
+        for place, seed in self.written:
             line = {"kind": kind, "env_steps": env_steps, "seed": seed}
             line |= plain({name: value[place] for name, value in values.items()}) | {"wall": wall}
             self.claims[place].check()
@@ -143,7 +157,7 @@ class Session:
         began = time.monotonic()
         with self.kept(state, iteration):
             scores = jax.device_get(self.programs.score(state.state, evaluation_keys(self.seeds, iteration)))
-        for place, seed in enumerate(self.seeds):
+        for place, seed in self.written:
             kept = acting(self.programs.algorithm, state.state, judging=True)
             policy = jax.tree.map(lambda x, p=place: x[p], kept)
             name = checkpoint.name_of(iteration * self.config.steps_per_iteration)
@@ -167,7 +181,7 @@ class Session:
         """A checkpoint of every seed, which records how many bytes of the metrics log precede it."""
         outlined = self.programs.outline(state)
         host = jax.device_get(jax.tree.map(lambda x: jax.random.key_data(x) if checkpoint.is_key(x) else x, outlined))
-        for place, seed in enumerate(self.seeds):
+        for place, seed in self.written:
             folder = self.run.checkpoints(seed)
             one = jax.tree.map(lambda x, p=place: x[p], host)
             self.claims[place].check()
@@ -185,13 +199,15 @@ class Session:
         """The absolute metric: the best snapshot of each seed, scored on many episodes, and kept as the policy."""
         began = time.monotonic()
         like = jax.tree.map(lambda x: x[0], acting(self.programs.algorithm, state.state))
-        found = [restore.best_snapshot(self.run, seed, like, self.report) for seed in self.seeds]
+        found = sharding.from_first(
+            lambda: [restore.best_snapshot(self.run, seed, like, self.report) for seed in self.seeds]
+        )
         policies, best = [policy for policy, _ in found], [line for _, line in found]
         keys = evaluation_keys(self.seeds, self.config.iterations + 1)
         with self.kept(state, self.config.iterations):
             scores = self.programs.score_best(state.state._replace(**stack(policies)), keys)
         described = self.described(jax.device_get(scores)) | {Metric.BEST_ENV_STEPS: [b["env_steps"] for b in best]}
-        for place, seed in enumerate(self.seeds):
+        for place, seed in self.written:
             words = {"algo": self.config.algo, "env": self.config.env, "env_steps": str(best[place]["env_steps"])}
             self.claims[place].check()
             checkpoint.save(self.run.policy(seed), policies[place], words)

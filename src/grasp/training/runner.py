@@ -34,6 +34,13 @@ class RunState(NamedTuple):
     iteration: Int[Array, "*S"]
 
 
+class Built(NamedTuple):
+    """An environment and the algorithm for it, made once in a process and handed on."""
+
+    env: Env | Host
+    algorithm: Algorithm
+
+
 class Programs(NamedTuple):
     """What is compiled for a group of seeds."""
 
@@ -61,11 +68,21 @@ def over_seeds(function: Callable, num_seeds: int) -> Callable:
     return alone
 
 
-def build(config: Config, num_seeds: int, log: Path | None = None, others: Others | None = None) -> Programs:
+def make(config: Config) -> Built:
+    env = envs.make(config.env)
+    return Built(env, algos.make(config, env.spec))
+
+
+def build(
+    config: Config,
+    num_seeds: int,
+    log: Path | None = None,
+    others: Others | None = None,
+    built: Built | None = None,
+) -> Programs:
     """Everything a group of seeds runs, not yet compiled. Simulators complain in `log`; those of other machines are
     with the `others`."""
-    env = envs.make(config.env)
-    algorithm = algos.make(config, env.spec)
+    env, algorithm = built or make(config)
     if isinstance(env, Host):
         return on_host(config, env, algorithm, log, others)
     return on_device(config, env, algorithm, num_seeds)

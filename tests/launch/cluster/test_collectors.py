@@ -176,7 +176,7 @@ def test_nodes_play_what_this_process_would_and_one_that_hangs_is_given_up(clust
         assert others.missing() == 1
         assert len(notices) == 1
         assert "no longer plays (did not play within" in notices[0]["text"]
-        assert notices[0]["text"].endswith("training goes on with 2 of 3 nodes")
+        assert notices[0]["text"].endswith("training continues with 2 of 3 nodes")
     finally:
         if stopped:
             os.kill(stopped, signal.SIGCONT)
@@ -199,7 +199,7 @@ def test_a_node_killed_in_the_middle_shrinks_the_batch_and_the_run_goes_on(clust
     said = ended(process)
     # a learner that begins again may be quicker than the cluster's list of nodes, and call the lost one in vain
     assert is_learners or said.count("no longer plays") == 1
-    assert said.count("training goes on with 2 of 3 nodes") == 1
+    assert said.count("training continues with 2 of 3 nodes") == 1
     lines, before = iterations(run), iterations(straight)
     assert [line["env_steps"] for line in lines] == [line["env_steps"] for line in before], "not one is missing"
     after = next(place for place, line in enumerate(lines) if line["lost_nodes"])

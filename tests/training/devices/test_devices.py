@@ -71,4 +71,5 @@ def test_what_cannot_be_spread_is_refused_in_one_sentence(algo, options, sentenc
 
 
 def test_a_run_over_many_devices_is_a_process():
-    assert local.resolved(config.configure("mappo", "probe/value", {"devices": 2})).parallel == "processes"
+    spread = config.configure("mappo", "probe/value", {"devices": 2})
+    assert local.resolved(spread, simulated=False).parallel == "processes"
