@@ -305,7 +305,7 @@ def test_a_run_that_goes_on_elsewhere_must_be_shared_out_too(tmp_path, capsys):
     assert cli.main(words) == 2
     assert "1 device cannot be shared out to 2 machines" in capsys.readouterr().err
     assert cli.main([*words, "--devices", "6"]) == 2
-    assert "num_envs 8 cannot be shared out to 6 devices" in capsys.readouterr().err
+    assert "num_envs 8 cannot be sharded over 6 devices" in capsys.readouterr().err
     assert (run.path / "config.json").read_bytes() == before
 
 
