@@ -2,11 +2,13 @@
 
 import json
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
+from paths import REPOSITORY
 
 from grasp import config
-from grasp.config import presets
+from grasp.config import parsing, presets
 from grasp.config.hyperparameters import ALGORITHMS
 from grasp.types import GraspError
 
@@ -23,10 +25,73 @@ def test_a_configuration_survives_its_file():
     assert chosen.eval_interval == 3_200
 
 
-def test_a_run_from_before_limits_were_ends_goes_on_as_it_was():
-    older = json.loads(config.to_json(config.configure("vdn", "probe/value", {})))
-    assert older["hyper"].pop("time_limit") == "end"
-    assert config.from_json(json.dumps(older), "config.json").hyper.time_limit == "cut"
+def older(algo: str, lacking: list[str] | None = None) -> dict[str, Any]:
+    """A configuration of format 1, without the options that were added to it later, or without those given."""
+    stored = json.loads(config.to_json(config.configure(algo, "probe/value", {}))) | {"format": 1}
+    of_run, of_algorithms = parsing.ADDED[1]
+    added = of_run | of_algorithms[type(ALGORITHMS[algo])]
+    for name in added if lacking is None else lacking:
+        del (stored if name in stored else stored["hyper"])[name]
+    return stored
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_options_that_an_older_file_lacks_have_the_values_that_its_runs_had(algo):
+    """Time-outs became terminal for Q-learners when `time_limit` was added; every other option kept its effect."""
+    found = config.from_json(json.dumps(older(algo)), "config.json")
+    today = config.configure(algo, "probe/value", {"parallel": "auto"})
+    if hasattr(today.hyper, "time_limit"):
+        assert found.hyper.time_limit == "cut"
+        today = replace(today, hyper=replace(today.hyper, time_limit="cut"))
+    assert found == today
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_changed_defaults_do_not_change_what_an_older_file_means(algo, monkeypatch):
+    text, before = json.dumps(older(algo)), config.from_json(json.dumps(older(algo)), "config.json")
+    changed = replace(ALGORITHMS[algo], folds=8, decay=10**9, control="placebo", operator="mean", hidden=2)
+    monkeypatch.setitem(ALGORITHMS, algo, changed)
+    monkeypatch.setattr(presets, "settings", lambda *_: {"decay": 10**8})
+    assert config.from_json(text, "config.json") == before
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_an_option_that_no_format_explains_is_one_error(algo):
+    for name in ("lr", "steps", "gamma"):
+        with pytest.raises(GraspError) as mistake:
+            config.from_json(json.dumps(older(algo, [name])), "DIR/config.json")
+        assert (
+            str(mistake.value) == f"DIR/config.json lacks '{name}', which every run of format 1 has; restore the file"
+        )
+    for name in ("folds", "devices"):
+        newest = older(algo, [name]) | {"format": config.FORMAT}
+        with pytest.raises(GraspError, match=f"lacks '{name}', which every run of format {config.FORMAT} has"):
+            config.from_json(json.dumps(newest), "DIR/config.json")
+
+
+def test_an_option_that_does_not_exist_is_one_error_that_names_the_file():
+    stored = older("mappo", []) | {"stepps": 3}
+    with pytest.raises(GraspError, match="^DIR/config.json: unknown option 'stepps'; did you mean 'steps'"):
+        config.from_json(json.dumps(stored), "DIR/config.json")
+
+
+def test_the_committed_runs_mean_what_they_meant():
+    """Some of them were made before the options of format 1 were complete."""
+    paths = sorted((REPOSITORY / "results").glob("*/runs/*/config.json"))
+    assert len(paths) > 50
+    short = 0
+    for path in paths:
+        stored = json.loads(path.read_text())
+        found = json.loads(config.to_json(config.from_json(path.read_text(), str(path))))
+        added = {name: value for name, value in found.items() if name not in stored}
+        added |= {name: value for name, value in found["hyper"].items() if name not in stored["hyper"]}
+        of_run, of_algorithms = parsing.ADDED[1]
+        before = of_run | of_algorithms[type(ALGORITHMS[stored["algo"]])]
+        assert added == {name: before[name] for name in added}, path
+        assert all(found[name] == value for name, value in stored.items() if name not in ("format", "hyper")), path
+        assert all(found["hyper"][name] == value for name, value in stored["hyper"].items()), path
+        short += bool(added)
+    assert short == 2
 
 
 def test_evaluations_are_evenly_spaced_and_include_both_ends():
@@ -191,7 +256,7 @@ def test_where_the_reference_has_no_settings_none_are_made_up():
 
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_a_decay_that_ends_before_the_run_is_refused(algo):
-    with pytest.raises(GraspError, match="decay 5000 ends before steps 10000"):
+    with pytest.raises(GraspError, match="decay 5000 anneals the learning rate to 0 before step 10000"):
         config.configure(algo, "probe/value", {"steps": 10_000, "decay": 5000})
 
 
@@ -251,7 +316,7 @@ def test_the_presets_of_ma2e_have_the_reference_s_sizes(preset):
         ({"mode": "figure"}, "mode must be one of paper, released"),
         ({"fine_tune": 0}, "fine_tune must be at least 1, not 0"),
         ({"pretrain": -1}, "pretrain must not be negative, not -1"),
-        ({"steps": 5000}, "pretrain 5000 leaves nothing of the 5000 steps to learn in; give a smaller pretrain"),
+        ({"steps": 5000}, "pretrain 5000 leaves none of the 5000 steps for learning; give a smaller pretrain"),
         ({"steps": 399, "pretraining_counts": False}, "steps 399 does not reach one iteration"),
         ({"pretraining_counts": 1}, "pretraining_counts must be true or false, not 1"),
     ],

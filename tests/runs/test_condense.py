@@ -1,7 +1,8 @@
-"""A run without its networks: what is kept of it, and who may still read it."""
+"""A run without its networks: what is kept of it, and which commands still read it."""
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,12 @@ from paths import REPOSITORY
 import grasp
 from grasp import cli
 from grasp.analysis.run_data import load_runs
+from grasp.config import configure, to_json
 from grasp.runs import condense as condensing
 from grasp.runs.condense import ITERATIONS, condense, shortened
 from grasp.types import GraspError
+
+COMPLETE = json.loads(to_json(configure("mappo", "smax/3m", {"steps": 3200})))
 
 
 def test_a_condensed_run_compares_like_the_run_itself(finished, tmp_path):
@@ -40,7 +44,7 @@ def sha256(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_both_hashes_are_written_and_a_changed_run_is_told_from_the_one_that_was_condensed(finished, tmp_path):
+def test_both_hashes_are_written_and_a_changed_file_is_detected(finished, tmp_path):
     small = condense(finished, tmp_path / "small")
     files = [Path("seed-0", "metrics.jsonl"), Path("seed-1", "metrics.jsonl")]
     assert json.loads((small / "condensed.json").read_text()) == {
@@ -51,13 +55,13 @@ def test_both_hashes_are_written_and_a_changed_run_is_told_from_the_one_that_was
     better = [line | {"return_mean": 1e3} if "return_mean" in line else line for line in lines]
     (small / files[1]).write_text("".join(json.dumps(line) + "\n" for line in better))
     (run,) = load_runs([small])
-    words = "was changed after it was condensed: its SHA-256 is not the one in condensed.json"
-    assert run.warnings == (f"{small / files[1]} {words}",)
+    text = "was changed after it was condensed: its SHA-256 is not the one in condensed.json"
+    assert run.warnings == (f"{small / files[1]} {text}",)
     assert [seed.sha256 for seed in run.seeds] == [sha256(finished / files[0]), sha256(small / files[1])]
-    assert has(grasp.compare([small]).warnings, words)
+    assert has(grasp.compare([small]).warnings, text)
 
 
-def test_what_cannot_be_checked_is_said_once_and_hashed_as_it_is_read(finished, tmp_path):
+def test_what_cannot_be_checked_is_one_warning_and_hashed_as_it_is_read(finished, tmp_path):
     small = condense(finished, tmp_path / "small")
     read = [sha256(small / f"seed-{seed}" / "metrics.jsonl") for seed in (0, 1)]
     for known in ({}, {"0": "abc", "1": "def"}, {"0": {"whole": "abc"}, "2": {"whole": "abc", "kept": "def"}}):
@@ -86,7 +90,7 @@ def test_the_committed_runs_are_as_they_were_condensed():
 
 
 def test_a_condensed_run_is_not_condensed_again(finished, tmp_path):
-    """Its hash would be of something that nobody trained."""
+    """Its hash would not be that of a training run."""
     small = condense(finished, tmp_path / "small")
     with pytest.raises(GraspError, match="is condensed: .* take the run that it was made from"):
         condense(small, tmp_path / "smaller")
@@ -111,7 +115,7 @@ def test_of_many_iterations_some_stay_at_even_distances_and_the_last_among_them(
     assert [line["env_steps"] for line in kept] == sorted(line["env_steps"] for line in kept)
 
 
-def test_what_needs_networks_is_refused_in_one_sentence(finished, tmp_path):
+def test_commands_that_need_networks_are_refused_in_one_sentence(finished, tmp_path):
     small = condense(finished, tmp_path / "small")
     before = {path: path.read_bytes() for path in small.rglob("*") if path.is_file()}
     for call in (grasp.evaluate, grasp.load, lambda p: grasp.resume(p, steps=10_000), grasp.play):
@@ -120,7 +124,7 @@ def test_what_needs_networks_is_refused_in_one_sentence(finished, tmp_path):
     assert before == {path: path.read_bytes() for path in small.rglob("*") if path.is_file()}
 
 
-def test_the_command_says_how_small_it_is_and_overwrites_nothing(here, finished, capsys):
+def test_the_command_prints_the_size_and_overwrites_nothing(here, finished, capsys):
     assert cli.main(["condense", str(finished), "--out", "small"]) == 0
     size = sum(path.stat().st_size for path in (here / "small").rglob("*") if path.is_file())
     assert capsys.readouterr().out == f"small: {size / 1000:.0f} kB, for grasp compare and grasp watch\n"
@@ -129,8 +133,19 @@ def test_the_command_says_how_small_it_is_and_overwrites_nothing(here, finished,
     assert cli.main(["compare", "small"]) == 0
 
 
+def test_a_damaged_metrics_log_is_refused(finished, tmp_path):
+    damaged = tmp_path / "run"
+    shutil.copytree(finished, damaged)
+    path = damaged / "seed-1" / "metrics.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"{", b"?", 1))
+    with pytest.raises(GraspError) as mistake:
+        condense(damaged, tmp_path / "small")
+    assert str(mistake.value) == f"line 1 of {path} is damaged; restore the file before condensing {damaged}"
+    assert not (tmp_path / "small").exists()
+
+
 def test_a_run_without_an_evaluation_is_refused(tmp_path):
-    run = write_run(tmp_path / "run", {0: []}, config={"hyper": {}, "seeds": 1, "seed": 0, "steps": 3200})
+    run = write_run(tmp_path / "run", {0: []}, config=COMPLETE)
     with pytest.raises(GraspError, match="seed 0 of .* has no evaluation yet; train it with: grasp resume"):
         condense(run, tmp_path / "small")
     assert not (tmp_path / "small").exists()

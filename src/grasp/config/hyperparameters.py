@@ -1,6 +1,6 @@
-"""The options of every algorithm: one frozen dataclass a family, and the names they stand for.
+"""The options of every algorithm: one frozen dataclass per family, and the algorithms by name.
 
-Every option is defined once, here: its name is the flag, its annotation the type, its metadata the help and the bound.
+Every option is defined once: its name is the flag, its annotation the type, its metadata the help text and the bound.
 """
 
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Bound = tuple[Callable[[Any], bool], str]
-"""What holds of a right value, and the words for it."""
+"""A predicate that valid values satisfy, and its description: "must …"."""
 COUNT: Bound = (lambda x: x >= 1, "be at least 1")
 SEVERAL: Bound = (lambda x: x >= 2, "be at least 2")
 POSITIVE: Bound = (lambda x: x > 0, "be positive")
@@ -19,13 +19,13 @@ ANY: Bound = (lambda x: True, "")
 
 
 def option(default: Any, help: str, bound: Bound = ANY) -> Any:
-    """A field with its help text and its bound beside its default."""
+    """A dataclass field with a default, a help text and a bound."""
     return field(default=default, metadata={"help": help, "bound": bound})
 
 
-STAND_INS = (
-    "instead of the consensus: a random direction of its length, the weights of other agents, or only the length that "
-    "it gives to a gradient"
+CONTROLS = (
+    "ablation that replaces the consensus: placebo, a random direction of the same norm; permuted, every agent's "
+    "weight given to another agent; step_size, each agent's own gradient scaled to the norm of the realigned one"
 )
 
 
@@ -33,133 +33,138 @@ STAND_INS = (
 class Mappo:
     """MAPPO; with an operator, GRASP-MAPPO."""
 
-    num_envs: int = option(32, "copies of the environment that run at once", COUNT)
-    rollout: int = option(100, "steps each copy takes between two updates", COUNT)
-    chunk: int = option(10, "steps of back-propagation through time; divides rollout", COUNT)
+    num_envs: int = option(32, "parallel copies of the environment", COUNT)
+    rollout: int = option(100, "steps per copy between two updates", COUNT)
+    chunk: int = option(10, "steps of back-propagation through time; must divide rollout", COUNT)
     epochs: int = option(10, "passes over each batch", COUNT)
-    minibatches: int = option(1, "parts into which a pass splits the batch", COUNT)
-    lr: float = option(5e-4, "Adam's step size, actor", POSITIVE)
-    critic_lr: float = option(5e-4, "Adam's step size, critic", POSITIVE)
+    minibatches: int = option(1, "minibatches per pass over the batch", COUNT)
+    lr: float = option(5e-4, "actor learning rate", POSITIVE)
+    critic_lr: float = option(5e-4, "critic learning rate", POSITIVE)
     decay: int = option(
-        0, "environment steps over which both step sizes fall to zero in a line; 0: they stay", NOT_NEGATIVE
+        0, "anneal both learning rates linearly to 0 over this many environment steps; 0: constant", NOT_NEGATIVE
     )
     adam_eps: float = option(1e-5, "Adam's epsilon", POSITIVE)
-    gamma: float = option(0.99, "discount", UNIT)
-    gae_lambda: float = option(0.95, "lambda of the advantage estimate", UNIT)
-    clip: float = option(0.2, "clip range of the probability ratio and of the value", POSITIVE)
-    entropy: float = option(0.01, "weight of the entropy bonus", NOT_NEGATIVE)
-    max_grad_norm: float = option(10.0, "global-norm clip of each network's gradient", POSITIVE)
-    huber: float = option(10.0, "where the value loss turns from squared to linear", POSITIVE)
-    value_norm: bool = option(True, "learn values in units of the returns' running spread")
+    gamma: float = option(0.99, "discount factor", UNIT)
+    gae_lambda: float = option(0.95, "GAE lambda", UNIT)
+    clip: float = option(0.2, "clipping range of the probability ratio and of the value", POSITIVE)
+    entropy: float = option(0.01, "entropy coefficient", NOT_NEGATIVE)
+    max_grad_norm: float = option(10.0, "maximum global norm of the gradient, per network", POSITIVE)
+    huber: float = option(10.0, "threshold of the Huber value loss", POSITIVE)
+    value_norm: bool = option(True, "normalise value targets by their running mean and standard deviation")
     hidden: int = option(64, "width of every hidden layer", COUNT)
-    critic: Literal["mlp", "gru"] = option("mlp", "the critic's network: the paper's MLP, or a recurrent one")
+    critic: Literal["mlp", "gru"] = option("mlp", "critic network: feed-forward as in the paper, or recurrent")
     sharing: Literal["shared", "hybrid", "separate"] = option(
-        "hybrid", "one actor for all agents, one backbone with a head each, or an actor each"
+        "hybrid", "parameter sharing of the actors: all shared, a shared backbone with one head per agent, or separate"
     )
     denominator: Literal["agent", "common"] = option(
-        "agent", "average losses over each agent's own live steps, or over all agents' together"
+        "agent", "average losses over the live steps of each agent, or of all agents together"
     )
-    operator: str = option("none", "consensus operator; none is plain MAPPO (see `grasp list`)")
-    scope: Literal["heads", "backbone", "both"] = option("heads", "what the consensus covers in a hybrid actor")
-    weight: float = option(1.0, "beta: how much of the consensus is added to every agent's gradient", NOT_NEGATIVE)
+    operator: str = option("none", "consensus operator, see `grasp list`; none: plain MAPPO")
+    scope: Literal["heads", "backbone", "both"] = option("heads", "parts of a hybrid actor that the consensus covers")
+    weight: float = option(1.0, "beta, the coefficient of the consensus in every agent's gradient", NOT_NEGATIVE)
     refresh: Literal["iteration", "epoch", "minibatch", "first"] = option(
-        "iteration", "when the consensus is computed anew; first: once, and only the first step uses it"
+        "iteration", "how often the consensus is computed; first: once per iteration, for its first step only"
     )
     gram: Literal["batch", "crossfit", "representation", "inputs"] = option(
-        "batch", "what the agents' Gram matrix is made of: their gradients over the batch, the products of different "
-        "folds of it, gradients of heads over unit features, or gradients of the inputs (the paper's Listing 1)"
+        "batch", "how the agents' Gram matrix is estimated: batch, from their gradients; crossfit, from products of "
+        "gradients of different folds; representation, from gradients of heads over unit features; inputs, from "
+        "gradients with respect to observations (the paper's Listing 1)"
     )  # fmt: skip
-    folds: int = option(4, "groups of environments whose gradients are multiplied with each other (crossfit)", SEVERAL)
+    folds: int = option(4, "folds of the environments for gram crossfit", SEVERAL)
     control: Literal["none", "placebo", "permuted", "step_size", "update_size"] = option(
-        "none", "instead of the consensus: a random direction of its length, the weights of other agents, only the "
-        "length that it gives to a gradient, or only the length that it gives to Adam's step"
+        "none", f"{CONTROLS}; update_size, each agent's own Adam update scaled to the norm of the realigned one"
     )  # fmt: skip
     trust: Literal["clip", "kl_stop", "trcco"] = option(
-        "clip", "how far a policy may move: PPO's clip; the clip, and no further step once the divergence exceeds kl; "
-        "or along the consensus alone, up to a divergence of kl"
+        "clip", "trust region: clip, PPO's clipping; kl_stop, clipping with early stopping at a KL divergence of kl; "
+        "trcco, a step along the consensus alone, up to a KL divergence of kl"
     )  # fmt: skip
     kl: float = option(
-        0.02, "divergence allowed in an iteration: by kl_stop of an agent on average, by trcco of the team", POSITIVE
+        0.02,
+        "KL divergence allowed per iteration: mean over agents for kl_stop, of the joint policy for trcco",
+        POSITIVE,
     )
 
 
 @dataclass(frozen=True)
 class Happo(Mappo):
-    """HAPPO; with an operator, GRASP-HAPPO. MAPPO's options, some with one choice left (docs/algorithms/happo.md)."""
+    """HAPPO; with an operator, GRASP-HAPPO. MAPPO's options, some with a single choice (docs/algorithms/happo.md)."""
 
-    sharing: Literal["separate"] = option("separate", "agents take turns, so each has an actor of its own")
-    denominator: Literal["agent"] = option("agent", "losses are averaged over each agent's own live steps")
-    scope: Literal["both"] = option("both", "the consensus covers the whole actor")
-    refresh: Literal["iteration"] = option("iteration", "the consensus is computed once, before the first turn")
-    gram: Literal["batch", "crossfit"] = option(
-        "batch", "what the agents' Gram matrix is made of: their gradients, or the products of different folds of them"
+    sharing: Literal["separate"] = option(
+        "separate", "parameter sharing of the actors: agents are updated in turn, so none"
     )
-    control: Literal["none", "placebo", "permuted", "step_size"] = option("none", STAND_INS)
-    trust: Literal["clip"] = option("clip", "how far a policy may move: PPO's clip")
+    denominator: Literal["agent"] = option("agent", "average losses over the live steps of each agent")
+    scope: Literal["both"] = option("both", "parts of the actor that the consensus covers: all")
+    refresh: Literal["iteration"] = option(
+        "iteration", "how often the consensus is computed: before the first agent's turn"
+    )
+    gram: Literal["batch", "crossfit"] = option(
+        "batch", "how the agents' Gram matrix is estimated: from their gradients, or from those of different folds"
+    )
+    control: Literal["none", "placebo", "permuted", "step_size"] = option("none", CONTROLS)
+    trust: Literal["clip"] = option("clip", "trust region: PPO's clipping")
 
 
 @dataclass(frozen=True)
 class Qmix:
     """QMIX and VDN; with an operator, GRASP-QMIX."""
 
-    num_envs: int = option(8, "copies of the environment that run at once", COUNT)
-    rollout: int = option(50, "steps each copy takes between two updates", COUNT)
-    buffer: int = option(5000, "episodes the replay holds", COUNT)
-    batch: int = option(32, "episodes of one gradient step", COUNT)
+    num_envs: int = option(8, "parallel copies of the environment", COUNT)
+    rollout: int = option(50, "steps per copy between two updates", COUNT)
+    buffer: int = option(5000, "replay buffer size, in episodes", COUNT)
+    batch: int = option(32, "batch size, in episodes", COUNT)
     interval: int = option(8, "finished episodes between two gradient steps", COUNT)
-    target_interval: int = option(200, "finished episodes between two copies into the target networks", COUNT)
-    lr: float = option(1e-3, "Adam's step size", POSITIVE)
+    target_interval: int = option(200, "finished episodes between two updates of the target networks", COUNT)
+    lr: float = option(1e-3, "learning rate", POSITIVE)
     decay: int = option(
-        0, "environment steps over which the step size falls to zero in a line; 0: it stays", NOT_NEGATIVE
+        0, "anneal the learning rate linearly to 0 over this many environment steps; 0: constant", NOT_NEGATIVE
     )
     adam_eps: float = option(1e-8, "Adam's epsilon", POSITIVE)
-    max_grad_norm: float = option(10.0, "global-norm clip of the gradient of all networks", POSITIVE)
-    gamma: float = option(0.99, "discount", UNIT)
-    td_lambda: float = option(0.6, "lambda of the value target: 0 one step, 1 the whole episode", UNIT)
+    max_grad_norm: float = option(10.0, "maximum global norm of the gradient of all networks", POSITIVE)
+    gamma: float = option(0.99, "discount factor", UNIT)
+    td_lambda: float = option(0.6, "TD(lambda): 0 for one-step targets, 1 for Monte Carlo returns", UNIT)
     time_limit: Literal["end", "cut"] = option(
-        "end",
-        "an episode at its limit has ended, as in the reference code, or was cut, and what would follow has a value",
+        "end", "end: treat time-outs as terminal, as the reference code does; cut: bootstrap from the next state"
     )
-    reward_scale: float = option(1.0, "what rewards are multiplied by before values are learned from them", POSITIVE)
-    epsilon: float = option(0.05, "share of random actions in the end", UNIT)
-    anneal: int = option(100_000, "environment steps over which random actions fall from all to epsilon", COUNT)
+    reward_scale: float = option(1.0, "factor of rewards in value targets", POSITIVE)
+    epsilon: float = option(0.05, "final epsilon of epsilon-greedy exploration", UNIT)
+    anneal: int = option(100_000, "anneal epsilon linearly from 1 over this many environment steps", COUNT)
     hidden: int = option(64, "width of the agents' network", COUNT)
-    mixer: Literal["monotone", "sum"] = option("monotone", "how agents' values become the team's: QMIX's, or VDN's sum")
+    mixer: Literal["monotone", "sum"] = option("monotone", "mixing network: monotone as in QMIX, or VDN's sum")
     mixer_embed: int = option(32, "width of the mixing network", COUNT)
-    mixer_hidden: int = option(64, "width of the networks that make its weights from the state", COUNT)
+    mixer_hidden: int = option(64, "width of the hypernetworks of the mixing network", COUNT)
     sharing: Literal["shared", "hybrid", "separate"] = option(
-        "hybrid", "one network for all agents, one backbone with a head each, or a network each"
+        "hybrid", "parameter sharing of the agents: all shared, a shared backbone with one head per agent, or separate"
     )
-    operator: str = option("none", "consensus operator; none is plain QMIX (see `grasp list`)")
-    scope: Literal["heads", "backbone", "both"] = option("heads", "what the consensus covers in a hybrid network")
+    operator: str = option("none", "consensus operator, see `grasp list`; none: plain QMIX")
+    scope: Literal["heads", "backbone", "both"] = option("heads", "parts of a hybrid network that the consensus covers")
     gamma_on: Literal["gradient", "update"] = option(
-        "gradient", "whether the factors Gamma_i multiply the gradient, or what the optimiser makes of it"
+        "gradient", "whether the factors Gamma_i multiply the gradient, or the optimiser's update"
     )
     gram: Literal["batch", "crossfit"] = option(
-        "batch", "what the agents' Gram matrix is made of: their gradients, or the products of different folds of them"
+        "batch", "how the agents' Gram matrix is estimated: from their gradients, or from those of different folds"
     )
-    folds: int = option(4, "groups of episodes whose gradients are multiplied with each other (crossfit)", SEVERAL)
-    control: Literal["none", "placebo", "permuted", "step_size"] = option("none", STAND_INS)
+    folds: int = option(4, "folds of the sampled episodes for gram crossfit", SEVERAL)
+    control: Literal["none", "placebo", "permuted", "step_size"] = option("none", CONTROLS)
 
 
 @dataclass(frozen=True)
 class Ma2e(Qmix):
-    """MA2E: QMIX's options, and those of the masked autoencoder that feeds its agents."""
+    """MA2E: QMIX's options, and those of the masked autoencoder whose predictions are inputs of its agents."""
 
-    hidden: int = option(128, "width of the agents' network, half of it for what they imagine", EVEN)
-    mode: Literal["paper", "released"] = option("paper", "as MA2E's figures draw it, or as its published code does it")
-    window: int = option(5, "steps that the autoencoder sees", COUNT)
-    embed: int = option(24, "width of its tokens", COUNT)
-    heads: int = option(4, "heads of its attention", COUNT)
-    encoder_layers: int = option(3, "layers of its encoder", COUNT)
-    decoder_layers: int = option(2, "layers of its decoder", COUNT)
-    feedforward: int = option(96, "width of its feed-forward layers; the reference has 2048", COUNT)
-    windows: int = option(16, "windows of each of its gradient steps", COUNT)
-    autoencoder_lr: float = option(5e-4, "its step size", POSITIVE)
-    pretrain: int = option(5000, "environment steps of random play before learning, at most, to train it", NOT_NEGATIVE)
-    threshold: float = option(0.015, "mean error of the last 100 steps at which pretraining ends", NOT_NEGATIVE)
-    fine_tune: int = option(500, "environment steps between two rounds of training it during learning", COUNT)
-    pretraining_counts: bool = option(True, "count pretraining in --steps; if not, the run is that much longer")
+    hidden: int = option(128, "width of the agents' network, half of it for the predicted observations", EVEN)
+    mode: Literal["paper", "released"] = option("paper", "follow the figures of the MA2E paper, or its released code")
+    window: int = option(5, "time steps per autoencoder window", COUNT)
+    embed: int = option(24, "token width of the autoencoder", COUNT)
+    heads: int = option(4, "attention heads of the autoencoder", COUNT)
+    encoder_layers: int = option(3, "encoder layers", COUNT)
+    decoder_layers: int = option(2, "decoder layers", COUNT)
+    feedforward: int = option(96, "width of the autoencoder's feed-forward layers; 2048 in the reference", COUNT)
+    windows: int = option(16, "batch size of the autoencoder, in windows", COUNT)
+    autoencoder_lr: float = option(5e-4, "learning rate of the autoencoder", POSITIVE)
+    pretrain: int = option(5000, "maximum environment steps of pretraining by random play", NOT_NEGATIVE)
+    threshold: float = option(0.015, "mean autoencoder error of the last 100 steps that ends pretraining", NOT_NEGATIVE)
+    fine_tune: int = option(500, "environment steps between two rounds of autoencoder training", COUNT)
+    pretraining_counts: bool = option(True, "count pretraining in --steps; false: add it to them")
 
 
 Hyper = Mappo | Happo | Qmix | Ma2e
@@ -175,4 +180,4 @@ ALGORITHMS: dict[str, Hyper] = {
     "grasp-qmix": Qmix(operator="min_norm"),
     "ma2e": Ma2e(),
 }
-"""Every algorithm by name. GRASP-X is X with one argument changed."""
+"""Every algorithm by name. GRASP-X is X with one option changed."""

@@ -1,12 +1,13 @@
-"""Settings by name: the paper's, and those of the reference repositories for a scenario.
+"""Presets: the paper's hyper-parameters, and those of the reference repositories per scenario.
 
-`grasp train ALGO ENV --preset tuned` starts from these instead of the defaults; options given by hand win. A scenario
-is the part of the environment's name after the slash (SMACv2's maps: `terran_N_units`, or `smacv2_N_units` whatever
-the race); "battle" holds for the others of smax, skirmish, smac and smacv2, "" for everything else.
-Rollouts are whole chunks of 10 steps (on-policy's 25 of simple_spread become 30). Not set is what a reference has and
-we have not (deeper or feed-forward networks, stacked frames, on-policy's logit gain of 1 on MMM2 and tanh on
-simple_spread), what is a choice of its own here (one shared actor, a recurrent critic, agent-specific states:
-`--sharing`, `--critic`, `--env.state`), and what depends on a run's length (steps; HARL's decay in football).
+`grasp train ALGO ENV --preset tuned` uses them instead of the defaults; options given explicitly win. A scenario is the
+part of the environment's name after the slash (SMACv2's maps: `terran_N_units`, or `smacv2_N_units` for any race);
+"battle" holds for the other scenarios of smax, skirmish, smac and smacv2, "" for everything else.
+Rollouts are whole chunks of 10 steps (on-policy's 25 of simple_spread become 30). Three kinds of settings are left out:
+those that this library lacks (deeper or feed-forward networks, stacked frames, on-policy's logit gain of 1 on MMM2 and
+tanh on simple_spread), those that are separate choices here (one shared actor, a recurrent critic, agent-specific
+states: `--sharing`, `--critic`, `--env.state`), and those that depend on a run's length (steps; HARL's decay in
+football).
 """
 
 import re
@@ -35,7 +36,7 @@ PYMARL_FOOTBALL = PYMARL | {
 }  # fmt: skip
 """For VDN alone: QMIX has no settings for football there."""
 FOOTBALL = {"num_envs": 50, "rollout": 200, "epochs": 15, "minibatches": 2}
-"""on-policy's and HARL's for 3_vs_1; they play the larger scenarios in rollouts of 1,000."""
+"""on-policy's and HARL's for 3_vs_1; the larger scenarios have rollouts of 1,000 steps there."""
 
 PRESETS: dict[str, dict[str, Settings]] = {
     "paper": {
@@ -90,7 +91,7 @@ PRESETS: dict[str, dict[str, Settings]] = {
     },
 }
 GROUPS = {"smax": "battle", "skirmish": "battle", "smac": "battle", "smacv2": "battle", "grf": "football"}
-"""What the rows of a family's other scenarios are called."""
+"""The row of a family's scenarios that have none of their own."""
 FAMILIES: dict[type, str] = {Mappo: "mappo", Happo: "happo", Qmix: "qmix", Ma2e: "ma2e"}
 
 
@@ -107,19 +108,19 @@ def settings(preset: str, hyper: Hyper, env: str) -> dict[str, Any]:
 
 
 def family(hyper: Hyper) -> str:
-    """Whose rows hold for an algorithm: its own, whether or not it finds a consensus."""
+    """The name of an algorithm's rows, which are the same with and without a consensus."""
     return "vdn" if isinstance(hyper, Qmix) and hyper.mixer == "sum" else FAMILIES[type(hyper)]
 
 
 def scenarios(env: str) -> list[str]:
-    """The names under which an environment's settings may stand, the closest first."""
+    """The rows that may hold for an environment, most specific first."""
     plain, _, options = env.partition("?")
     group, _, scenario = plain.partition("/")
     return [*closest(scenario, options), *([GROUPS[group]] if group in GROUPS else []), ""]
 
 
 def closest(scenario: str, options: str) -> list[str]:
-    """A scenario's own name; of SMACv2's maps, the game's or Skirmish's, those of race and size, and of the size."""
+    """A scenario's own name; for SMACv2's maps, in the game or in Skirmish, those for race and size, and for size."""
     drawn = re.fullmatch(r"(?:10gen_)?(terran|protoss|zerg)(?:_(\d+)_vs_\d+)?", scenario)
     if not drawn:
         return [scenario]

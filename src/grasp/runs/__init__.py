@@ -1,4 +1,4 @@
-"""The run directory: everything that training writes and every other command reads.
+"""The run directory: the files that training writes and every other command reads.
 
 Open `directory` first: it has the layout. Beside it are `metrics_log` (metrics.jsonl), `checkpoint`, `replay_store` (a
 Q-learner's finished episodes), `lock` (one writer per seed), `restore` (what a seed continues from), `condense` (a copy

@@ -1,7 +1,7 @@
-"""Pytrees in files: written whole or not at all, and checked when read.
+"""Pytrees in files: written atomically and verified when read.
 
-A file is a plain safetensors file, one tensor a leaf, named by its path in the tree; its metadata carries a digest of
-all of them, so that a truncated or altered file is noticed and never loaded.
+A file is a plain safetensors file with one tensor per leaf, named by its path in the tree. Its metadata has a digest of
+all tensors, so that a truncated or altered file is detected and not loaded.
 """
 
 import hashlib
@@ -17,19 +17,19 @@ from safetensors.numpy import save as serialise
 from grasp.types import PyTree
 
 KEEP = 2
-"""Checkpoints kept: the newest, and one good one should that be damaged."""
+"""Checkpoints kept: the newest, and the one before it in case the newest is damaged."""
 
 
 class Damaged(Exception):
-    """A file that cannot be trusted; the message says which and why."""
+    """A file that is corrupt or incomplete; the message names it and the reason."""
 
 
 class Misfit(Exception):
-    """A whole file of another configuration or version, which no older file would mend."""
+    """An intact file of another configuration or version; an older file would not fit either."""
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """The file has its old content or all of the new one, whenever the machine stops."""
+    """Replace a file: after a crash it has all of the old content or all of the new."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:
@@ -69,13 +69,13 @@ def digest(arrays: dict[str, np.ndarray]) -> str:
 
 
 def save(path: Path, tree: PyTree, metadata: dict[str, str]) -> None:
-    """Write a tree and a few words about it."""
+    """Write a tree and its metadata."""
     arrays = to_arrays(tree)
     write_atomically(path, serialise(arrays, metadata | {"digest": digest(arrays)}))
 
 
 def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """A file's arrays by their paths, and its metadata; Damaged where the two do not agree."""
+    """A file's arrays by their paths, and its metadata; Damaged where the digest does not match."""
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}

@@ -1,9 +1,8 @@
-"""A run directory without its networks: what comparing and watching need, small enough to commit or to send.
+"""A run directory without its networks: what `compare` and `watch` need, small enough to commit or send.
 
-It is a run directory still: `compare` and `watch` read it like any other. Each evaluation keeps its means but not its
-episodes; of the iterations a few dozen stay, at even distances, with their numbers but not their lists.
-`condensed.json` has two SHA-256 of every seed: of its whole metrics, which tells what was there before, and of those
-that were kept, by which a reader sees that they are still what was written here.
+Both read it like any other run directory. Each evaluation keeps its means but not its episodes; of the iterations a few
+dozen are kept, at even intervals, with their scalars but not their lists. `condensed.json` has two SHA-256 hashes per
+seed: of the original metrics log, which identifies it, and of the condensed one, which shows later changes.
 """
 
 import hashlib
@@ -18,16 +17,16 @@ from grasp.runs.metrics_log import damage, read
 from grasp.types import GraspError, Kind, Metric
 
 ITERATIONS = 40
-"""How many of a seed's iterations stay."""
+"""Iterations kept per seed."""
 DIGITS = 6
 EPISODES = (Metric.RETURNS, Metric.WINS)
 
 
 class Hashes(NamedTuple):
-    """SHA-256 of a seed's metrics."""
+    """SHA-256 hashes of a seed's metrics log."""
 
     whole: str | None
-    """Of the run that was condensed; None where it was lost and the seed recovered from tables."""
+    """Of the original; None where it was lost and the seed recovered from tables."""
     kept: str
 
 
@@ -36,7 +35,7 @@ def condense(path: str | Path, out: str | Path) -> Path:
     run, out = find(path), Path(out)
     if out.exists():
         raise GraspError(f"{out} exists already; choose another --out")
-    run.need_networks()  # of a condensed run the whole metrics are not there to be hashed
+    run.need_networks()  # the original metrics log of a condensed run is not there to be hashed
     logs = {seed: read(run.metrics_log(seed)) for seed in run.seeds}
     damages = [damage(run.metrics_log(seed), log) for seed, log in logs.items() if log.damaged]
     if damages:
@@ -62,8 +61,8 @@ def sha256(content: bytes) -> str:
 
 
 def hashes_of(directory: Path) -> dict[str, Hashes] | None:
-    """The hashes of a condensed run's seeds; None where the run is not condensed. Seeds are left out of which only the
-    whole metrics' hash is known, as older versions wrote it."""
+    """The hashes of a condensed run by seed; None where it is not condensed. Seeds with only the hash of the original are
+    left out: older versions wrote no other."""
     if not (directory / CONDENSED).is_file():
         return None
     stored = read_object(directory / CONDENSED).items()
@@ -71,11 +70,11 @@ def hashes_of(directory: Path) -> dict[str, Hashes] | None:
 
 
 def shortened(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The lines that stay, with what stays of them."""
-    iterations = [place for place, line in enumerate(lines) if line["kind"] == Kind.ITERATION]
+    """The records that are kept, shortened."""
+    iterations = [index for index, line in enumerate(lines) if line["kind"] == Kind.ITERATION]
     every = -(-len(iterations) // ITERATIONS) or 1
-    kept = set(iterations[::-1][::every])  # the last one is among them
-    return [_shortened(line) for place, line in enumerate(lines) if line["kind"] != Kind.ITERATION or place in kept]
+    kept = set(iterations[::-1][::every])  # with the last one
+    return [_shortened(line) for index, line in enumerate(lines) if line["kind"] != Kind.ITERATION or index in kept]
 
 
 def _shortened(line: dict[str, Any]) -> dict[str, Any]:

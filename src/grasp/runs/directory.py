@@ -1,10 +1,10 @@
-"""The run directory, the unit of everything.
+"""The run directory: what `grasp train` writes and every other command takes.
 
 DIR/config.json      the complete configuration
-DIR/versions.json    what it ran on
+DIR/versions.json    the versions and the machine it ran on
 DIR/seed-S/          metrics.jsonl, checkpoints/, snapshots/, policy.safetensors (the best snapshot, at the end);
-                     lock, and claim.json while somebody writes it (grasp.runs.lock)
-DIR/condensed.json   only in a copy without networks (grasp.runs.condense): the hashes of its metrics
+                     lock, and claim.json while a process writes the folder (grasp.runs.lock)
+DIR/condensed.json   only in a copy without networks (grasp.runs.condense): hashes of its metrics logs
 """
 
 import contextlib
@@ -25,7 +25,7 @@ import jax
 from grasp import config as configs
 from grasp.config import Config
 from grasp.runs.checkpoint import write_atomically
-from grasp.runs.lock import Claim, claimed
+from grasp.runs.lock import Lock, locked
 from grasp.types import EnvSpec, GraspError, suggest
 from grasp.version import __version__
 
@@ -34,7 +34,7 @@ CONDENSED = "condensed.json"
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory and the seeds of it that are meant: all, or the one whose folder was named."""
+    """A run directory and the selected seeds: all, or the one whose folder was named."""
 
     path: Path
     config: Config
@@ -56,13 +56,13 @@ class Run:
         return self.folder(seed) / "policy.safetensors"
 
     def need_networks(self) -> None:
-        """Refuse a condensed run, in one sentence."""
+        """GraspError for a condensed run."""
         if (self.path / CONDENSED).exists():
             raise GraspError(f"{self.path} is condensed: it has no networks; take the run that it was made from")
 
 
 def default_path(config: Config) -> Path:
-    """`runs/ALGO_ENV`, numbered from the second on."""
+    """`runs/ALGO_ENV`, with a number if that exists."""
     base = f"{config.algo}_{re.sub('[^A-Za-z0-9_.=]', '-', config.env)}"
     number = 1
     while True:
@@ -73,21 +73,21 @@ def default_path(config: Config) -> Path:
 
 
 def create(path: Path, config: Config, spec: EnvSpec) -> Run:
-    """A new run directory; an existing one is never touched."""
-    known = json.dumps(versions(spec), indent=2) + "\n"
+    """A new run directory; an existing one is not touched."""
+    recorded = json.dumps(versions(spec), indent=2) + "\n"
     try:
         if path.exists() and not is_unbegun(path):
             raise GraspError(f"{path} exists already; continue it with: grasp resume {path}, or choose another --out")
         path.mkdir(parents=True, exist_ok=True)
-        write_atomically(path / "versions.json", known.encode())
-        write_atomically(path / "config.json", configs.to_json(config).encode())  # last: with it there is a run
+        write_atomically(path / "versions.json", recorded.encode())
+        write_atomically(path / "config.json", configs.to_json(config).encode())  # last: it makes the directory a run
     except OSError as error:
         raise GraspError(f"cannot write to {path} ({error.strerror}); choose another --out") from None
     return Run(path, config, tuple(config.seed_list))
 
 
 def is_unbegun(path: Path) -> bool:
-    """Whether a directory is what a process leaves that is killed while it creates a run."""
+    """Whether a directory is what remains of a process that was killed while it created a run."""
     return path.is_dir() and all(re.fullmatch(r"\.?versions\.json.*|\.config\.json.*", p.name) for p in path.iterdir())
 
 
@@ -96,17 +96,17 @@ def find(path: str | Path) -> Run:
     home, seed = locate(Path(path))
     config = configs.from_json((home / "config.json").read_text(errors="replace"), str(home / "config.json"))
     if seed is not None and seed not in config.seed_list:
-        raise GraspError(f"{path} is no seed of its run, which has seeds {config.seed} to {config.seed_list[-1]}")
+        raise GraspError(f"{path} is not a seed of its run, which has seeds {config.seed} to {config.seed_list[-1]}")
     return Run(home, config, tuple(config.seed_list) if seed is None else (seed,))
 
 
 def is_seed(path: Path) -> bool:
-    """Whether a path is a seed's folder by its name."""
+    """Whether a path is a folder named as a seed's."""
     return path.is_dir() and re.fullmatch(r"seed-\d+", path.resolve().name) is not None
 
 
 def locate(path: Path) -> tuple[Path, int | None]:
-    """The run directory that a path means and, if it names one seed of it, which."""
+    """The run directory of a path and, if the path is one seed of it, that seed."""
     if not path.exists():
         siblings = [p.name for p in path.parent.iterdir() if p.is_dir()] if path.parent.is_dir() else []
         prefix = str(path)[: len(str(path)) - len(path.name)]
@@ -126,7 +126,7 @@ def locate(path: Path) -> tuple[Path, int | None]:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """A run's JSON file that is not its configuration."""
+    """A JSON file of a run other than its configuration."""
     try:
         value = json.loads(path.read_text())
     except ValueError:
@@ -137,23 +137,23 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def extend(run: Run, steps: int) -> Run:
-    """The same run with more steps to go."""
+    """The same run with more steps."""
     longer = dataclasses.replace(run.config, steps=steps)
     if set(run.seeds) != set(run.config.seed_list):
-        raise GraspError(f"more steps are for the whole run; type: grasp resume {run.path} --steps {steps}")
+        raise GraspError(f"--steps extends all seeds of a run; type: grasp resume {run.path} --steps {steps}")
     if longer.iterations <= run.config.iterations:
         reached = run.config.total_steps
         raise GraspError(
-            f"{run.path} goes to {reached:,} steps already; --steps {steps} would add no iteration of "
+            f"{run.path} has {reached:,} steps already; --steps {steps} would add no iteration of "
             f"{run.config.steps_per_iteration:,}"
         )
     return rewrite(run, longer)
 
 
 def move(run: Run, devices: int) -> Run:
-    """The same run on another number of devices: the same numbers but for the order in which floats are added."""
+    """The same run on another number of devices: equal up to the order in which floats are added."""
     if set(run.seeds) != set(run.config.seed_list):
-        raise GraspError(f"other devices are for the whole run; type: grasp resume {run.path} --devices {devices}")
+        raise GraspError(f"--devices moves all seeds of a run; type: grasp resume {run.path} --devices {devices}")
     return rewrite(run, spread(run.config, devices))
 
 
@@ -164,7 +164,7 @@ def spread(config: Config, devices: int) -> Config:
 
 
 def rewrite(run: Run, config: Config) -> Run:
-    """The run with another configuration. Nobody may be writing it, and all of its seeds go on."""
+    """The run with another configuration, for all of its seeds; no other process may be writing it."""
     configs.validate(config)
     with contextlib.ExitStack() as held:
         for seed in run.seeds:
@@ -174,19 +174,19 @@ def rewrite(run: Run, config: Config) -> Run:
 
 
 @contextlib.contextmanager
-def writing(run: Run, seed: int, patience: float = 0.0) -> Iterator[Claim]:
-    """The right to write a seed's folder (`grasp.runs.lock`)."""
+def writing(run: Run, seed: int, patience: float = 0.0) -> Iterator[Lock]:
+    """Hold the lock on a seed's folder, which is made if necessary."""
     folder = run.folder(seed)
     for part in (folder, run.checkpoints(seed), run.snapshots(seed)):
         part.mkdir(exist_ok=True)
-    with claimed(folder, patience) as claim:
-        for scrap in folder.glob("*/.*.safetensors.*"):  # what a killed process was in the middle of writing
+    with locked(folder, patience) as lock:
+        for scrap in folder.glob("*/.*.safetensors.*"):  # partial files of a killed process
             scrap.unlink(missing_ok=True)
-        yield claim
+        yield lock
 
 
 def versions(spec: EnvSpec) -> dict[str, str | int]:
-    """What a number depends on besides its configuration."""
+    """What the results depend on besides the configuration."""
     try:
         here = __version__ if spec.package == "grasp" else importlib.metadata.version(spec.package)
     except importlib.metadata.PackageNotFoundError:
@@ -206,7 +206,7 @@ def versions(spec: EnvSpec) -> dict[str, str | int]:
 
 
 def commit() -> str:
-    """The commit this code was checked out at, marked if it was edited since; "unknown" outside a checkout."""
+    """The commit of this checkout, marked as dirty if it was edited; "unknown" outside a checkout."""
     here = Path(__file__).parent
     command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
@@ -217,7 +217,7 @@ def commit() -> str:
 
 
 def processor() -> str:
-    """The processor's name as its maker spells it, where the system tells."""
+    """The processor's model name, where the system has it."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

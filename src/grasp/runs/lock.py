@@ -1,9 +1,9 @@
-"""Who may write a folder, on whatever machine: a lock and a claim.
+"""A lock on a seed's folder: one process writes it at a time, on any node that shares the storage.
 
-The system's lock keeps other processes of this machine out and ends with its holder, but on shared storage it may know
-of this machine only. So the holder also leaves `claim.json` and touches it every few seconds. Where nobody has touched
-it for a minute its machine is gone, and another may take it over. A holder that was only asleep finds another's token
-in it, and stops before it writes again.
+The operating system's file lock keeps out other processes of the same node and ends with its holder, but on shared
+storage it may not reach other nodes. So the holder also writes `claim.json` and touches it every few seconds. Where it
+has not been touched for a minute, its node is taken to have failed, and another process may take the lock over. A
+holder that was only suspended finds another token in the file, and stops before it writes again.
 """
 
 import contextlib
@@ -24,28 +24,28 @@ from grasp.types import GraspError
 RENEWED = 5.0
 """Seconds between two touches."""
 STALE = 60.0
-"""Seconds without a touch after which the holder's machine is taken for lost."""
+"""Seconds without a touch after which the holder's node is taken to have failed."""
 SETTLED = 1.0
-"""Seconds from taking over to writing: another who took it at the same moment shows, and the old holder's last write
-ends."""
+"""Seconds between taking a lock over and the first write: if another process takes it over at the same time, the second
+to write `claim.json` keeps it, and a last write of the old holder can finish."""
 PAUSE = 0.5
-"""Seconds between two tries of one who waits."""
+"""Seconds between two attempts to acquire a lock."""
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
-"""What a storage without locks answers; the claim must do there."""
+"""Errors of storage without file locks, where `claim.json` has to suffice."""
 
 
 class Busy(GraspError):
-    """Somebody else is writing the folder."""
+    """Another process holds the lock."""
 
 
 def here() -> dict[str, str]:
-    """This machine, until it is started anew."""
+    """This node, until it is rebooted."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     return {"host": platform.node(), "boot": boot.read_text().strip() if boot.exists() else ""}
 
 
-class Claim:
-    """The right to write a folder, as long as `check` does not complain."""
+class Lock:
+    """The lock on a folder, held until another process has taken it over or it is released."""
 
     def __init__(self, folder: Path):
         self.folder, self.path = folder, folder / "claim.json"
@@ -54,23 +54,26 @@ class Claim:
         self.thread = threading.Thread(target=self.renew, daemon=True)
 
     def check(self) -> None:
-        """Complain if another holds the claim by now. To be called before anything is written."""
-        if not self.is_mine():
+        """GraspError if another process has taken the lock over. To be called before every write."""
+        if not self.is_held():
             where = host_of(self.path)
-            raise GraspError(f"{self.folder} was taken over on {where} while this process was silent; it goes on there")
+            raise GraspError(
+                f"{self.folder} was taken over by a process on {where} while this one did not respond; it continues "
+                f"there"
+            )
 
-    def is_mine(self) -> bool:
+    def is_held(self) -> bool:
         return holder_of(self.path).get("token") == self.token
 
     def renew(self) -> None:
         while not self.ended.wait(RENEWED):
-            with contextlib.suppress(OSError):  # a storage that is away for a while may come back in time
-                if not self.is_mine():
+            with contextlib.suppress(OSError):  # storage that is unavailable for a while may return in time
+                if not self.is_held():
                     return
                 os.utime(self.path)
 
     def write(self, exclusive: bool) -> None:
-        """The claim's file: as a new one (FileExistsError where there is one), or in place of another's."""
+        """Write `claim.json`: as a new file (FileExistsError where there is one), or in place of another's."""
         data = json.dumps(here() | {"pid": os.getpid(), "token": self.token}).encode()
         target = self.path if exclusive else self.folder / f".claim.{self.token}"
         with target.open("xb", buffering=0) as file:
@@ -78,16 +81,16 @@ class Claim:
         if not exclusive:
             target.replace(self.path)
 
-    def close(self) -> None:
+    def release(self) -> None:
         self.ended.set()
         self.thread.join(RENEWED)
         with contextlib.suppress(OSError):
-            if self.is_mine():
+            if self.is_held():
                 self.path.unlink()
 
 
 def holder_of(path: Path) -> dict[str, Any]:
-    """What a claim says; nothing where there is none, or where one is being written."""
+    """The content of a `claim.json`; empty where there is none, or while it is being written."""
     try:
         found = json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError):
@@ -96,65 +99,65 @@ def holder_of(path: Path) -> dict[str, Any]:
 
 
 def host_of(path: Path) -> str:
-    return str(holder_of(path).get("host", "another machine"))
+    return str(holder_of(path).get("host", "another node"))
 
 
 @contextlib.contextmanager
-def claimed(folder: Path, patience: float = 0.0) -> Iterator[Claim]:
-    """The right to write a folder, given up when the process ends, however it ends. Waits so long for a holder that may
-    be lost: `Busy` if it is not by then."""
+def locked(folder: Path, patience: float = 0.0) -> Iterator[Lock]:
+    """Hold the lock on a folder; however the process ends, it is released. Waits up to `patience` seconds for another
+    holder, whose node may have failed; then `Busy`."""
     end = time.monotonic() + patience
     while True:
-        with (folder / "lock").open("w") as lock:
+        with (folder / "lock").open("w") as file:
             try:
-                claim = take(folder, lock)
+                lock = acquire(folder, file)
             except Busy:
                 if time.monotonic() >= end:
                     raise
             else:
-                claim.thread.start()
+                lock.thread.start()
                 try:
-                    yield claim
+                    yield lock
                 finally:
-                    claim.close()
+                    lock.release()
                 return
         time.sleep(PAUSE)
 
 
-def take(folder: Path, lock: IO[str]) -> Claim:
-    """Lock the folder and claim it, from nobody or from one who is gone."""
-    is_locked = True
+def acquire(folder: Path, file: IO[str]) -> Lock:
+    """Take the file lock, then `claim.json`, unless another holder is alive."""
+    has_file_lock = True
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise Busy(f"{folder} is being written by another process; wait for it or stop it first") from None
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise
-        is_locked = False
-    claim = Claim(folder)
+        has_file_lock = False
+    lock = Lock(folder)
     with contextlib.suppress(FileExistsError):
-        claim.write(exclusive=True)
-        return claim
-    # with its lock in our hands, a holder of this very machine has ended
-    is_dead = is_locked and here().items() <= holder_of(claim.path).items()
-    is_taken = not is_dead and is_fresh(claim.path, lock)
+        lock.write(exclusive=True)
+        return lock
+    # a holder on this node would have the file lock
+    has_exited = has_file_lock and here().items() <= holder_of(lock.path).items()
+    is_taken = not has_exited and is_fresh(lock.path, file)
     if not is_taken:
-        claim.write(exclusive=False)
-        time.sleep(0.0 if is_dead else SETTLED)
-        is_taken = not claim.is_mine()
+        lock.write(exclusive=False)
+        time.sleep(0.0 if has_exited else SETTLED)
+        is_taken = not lock.is_held()
     if is_taken:
-        raise Busy(f"{folder} is being written on {host_of(claim.path)}; wait for it or stop it first")
-    return claim
+        raise Busy(f"{folder} is being written on {host_of(lock.path)}; wait for it or stop it first")
+    return lock
 
 
-def is_fresh(path: Path, lock: IO[str]) -> bool:
-    """Whether a claim was touched lately, by the storage's own clock: this machine's and its holder's may differ."""
-    os.utime(lock.fileno())
-    now = os.fstat(lock.fileno()).st_mtime
+def is_fresh(path: Path, file: IO[str]) -> bool:
+    """Whether a `claim.json` was touched recently, by the storage's own clock: the clocks of nodes may differ."""
+    os.utime(file.fileno())
+    now = os.fstat(file.fileno()).st_mtime
     try:
-        with path.open("rb") as file:  # opened, because a network's storage may answer a mere look from its cache
-            touched = os.fstat(file.fileno()).st_mtime
-    except FileNotFoundError:  # given up this moment: to be tried again
+        with path.open("rb") as claim:  # opened, because network storage may serve a mere stat from its cache
+            touched = os.fstat(claim.fileno()).st_mtime
+    except FileNotFoundError:  # released in between: the next attempt succeeds
         return True
     return abs(now - touched) < STALE

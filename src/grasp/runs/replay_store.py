@@ -1,7 +1,8 @@
-"""Finished episodes on disk, each written once.
+"""The finished episodes of a replay buffer on disk, each written once.
 
-A replay may be gigabytes, of which a checkpoint adds little. So episodes are kept beside the checkpoints in segments,
-files that never change: `episodes-A-B.safetensors` holds episodes A to B − 1 with the steps that were played.
+A replay buffer may have gigabytes, of which little changes between two checkpoints. So finished episodes are stored
+beside the checkpoints in segments, files that do not change: `episodes-A-B.safetensors` has episodes A to B − 1 without
+padding.
 """
 
 from pathlib import Path
@@ -33,13 +34,13 @@ def stored(folder: Path) -> list[Path]:
 
 
 @jax.jit
-def _fetch(replay: Replay, place: jax.Array, numbers: jax.Array) -> Episodes:
-    one = Replay(*(jax.tree.map(lambda x: x[place], part) for part in replay))
+def _fetch(replay: Replay, index: jax.Array, numbers: jax.Array) -> Episodes:
+    one = Replay(*(jax.tree.map(lambda x: x[index], part) for part in replay))
     return numbered(one, numbers)
 
 
-def append(folder: Path, replay: Replay, place: int, finished: int) -> None:
-    """Write what has finished since the last segment. `replay` has a leading seed axis, of which this is `place`."""
+def append(folder: Path, replay: Replay, index: int, finished: int) -> None:
+    """Write the episodes finished since the last segment. `index` is the seed's on the leading axis of `replay`."""
     written = max((span_of(path)[1] for path in stored(folder)), default=0)
     first = max(written, finished - replay.ring.shape[-1])
     if first >= finished:
@@ -47,43 +48,43 @@ def append(folder: Path, replay: Replay, place: int, finished: int) -> None:
     blocks = []
     for start in range(first, finished, BLOCK):
         numbers = jnp.asarray(np.minimum(start + np.arange(BLOCK), finished - 1))
-        block = jax.device_get(_fetch(replay, jnp.asarray(place), numbers))
+        block = jax.device_get(_fetch(replay, jnp.asarray(index), numbers))
         blocks.append(packed(jax.tree.map(lambda x, n=finished - start: x[:n], block)))
     episodes = jax.tree.map(lambda *x: np.concatenate(x), *blocks)
     checkpoint.save(path_of(folder, first, finished), episodes, {})
 
 
 def packed(episodes: Episodes) -> Episodes:
-    """Only the steps that were played, one after the other."""
+    """Episodes without padding, concatenated in time."""
     real = played(np.asarray(episodes.length), episodes.reward.shape[1])
     return episodes._replace(**{name: getattr(episodes, name)[mask] for name, mask in real.items()})
 
 
 def needed(folder: Path, finished: int, capacity: int) -> list[Path]:
-    """The segments that hold a replay's finished episodes; Damaged where some are missing."""
+    """The segments with the finished episodes of a replay buffer; Damaged where some are missing."""
     oldest = max(0, finished - capacity)
     paths = [path for path in stored(folder) if span_of(path)[0] < finished and span_of(path)[1] > oldest]
-    place = oldest
+    reached = oldest
     for first, end in map(span_of, paths):
-        if first > place:
+        if first > reached:
             break
-        place = end
-    if place != finished:
+        reached = end
+    if reached != finished:
         raise checkpoint.Damaged(f"{folder} lacks some of the episodes {oldest} to {finished - 1}")
     return paths
 
 
 def verify(folder: Path, finished: int, capacity: int) -> None:
-    """Damaged where an episode that is still in the replay cannot be read."""
+    """Damaged where an episode of the replay buffer cannot be read."""
     for path in needed(folder, finished, capacity):
         checkpoint.read(path)
 
 
 def restore(folder: Path, tail: Tail, capacity: int) -> Replay:
-    """The replay of a checkpoint, from its tail and the segments; later segments are removed.
+    """The replay buffer of a checkpoint, from its tail and the segments; later segments are removed.
 
-    Slots may be numbered otherwise than before, which nothing depends on. One segment at a time is unpacked, straight
-    into its slots: a replay may fill the memory.
+    Episodes may get other slots than before, on which nothing depends. Segments are unpacked one at a time, straight
+    into their slots: a replay buffer may fill the memory.
     """
     finished = int(tail.finished)
     discard(folder, finished)
@@ -104,7 +105,7 @@ def restore(folder: Path, tail: Tail, capacity: int) -> Replay:
 
 
 def unpack(arrays: dict[str, np.ndarray], slots: PyTree, rows: np.ndarray, held: np.ndarray) -> None:
-    """Write the episodes of a segment that are still held into their rows."""
+    """Write the episodes of a segment that the buffer still holds into their rows."""
     real = played(arrays[".length"], slots.reward.shape[1])
     for name in Episodes._fields:
         target, values = getattr(slots, name), arrays[f".{name}"]
@@ -116,14 +117,14 @@ def unpack(arrays: dict[str, np.ndarray], slots: PyTree, rows: np.ndarray, held:
 
 
 def discard(folder: Path, finished: int) -> None:
-    """Remove the segments of episodes that have not finished yet: a run is about to finish them again."""
+    """Remove the segments from episode `finished` on: the resumed run plays those episodes again."""
     for path in stored(folder):
         if span_of(path)[0] >= finished:
             path.unlink()
 
 
 def prune(folder: Path, oldest: int) -> None:
-    """Remove the segments that hold only episodes before `oldest`."""
+    """Remove the segments that have only episodes before `oldest`."""
     for path in stored(folder):
         if span_of(path)[1] <= oldest:
             path.unlink(missing_ok=True)

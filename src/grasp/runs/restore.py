@@ -1,4 +1,4 @@
-"""What a seed's folder still holds: where to go on from, which snapshot is best, and whether it has finished."""
+"""What a seed is resumed or evaluated from: its newest checkpoint, its best snapshot, and whether it has finished."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ Reporter = Callable[[dict[str, Any]], None]
 
 
 Check = Callable[[int, PyTree], None]
-"""(seed, tree) -> Damaged, where a checkpoint is whole but something it stands on is not."""
+"""(seed, tree): raises Damaged where a checkpoint is intact but a file it refers to is not."""
 
 
 LOG_BYTES = "journal"
@@ -23,7 +23,7 @@ LOG_BYTES = "journal"
 
 
 class SeedKeys(NamedTuple):
-    """Every random number of a seed comes from one of these, so that no two uses share any."""
+    """The keys of a seed, one per purpose, so that no random numbers are shared."""
 
     init: Key
     arena: Key
@@ -36,7 +36,7 @@ def seed_keys(seed: int) -> SeedKeys:
 
 
 def acting(algorithm: Algorithm, state: PyTree, judging: bool = False) -> dict[str, PyTree]:
-    """The part of a state that acting needs; and, if asked for, judging."""
+    """The fields of a state that acting needs and, if `judging`, the value function too."""
     names = algorithm.acting + (algorithm.judging if judging else ())
     return {name: getattr(state, name) for name in names}
 
@@ -48,15 +48,15 @@ def log_bytes(metadata: dict[str, str]) -> int:
 def newest_common(
     run: Run, seeds: list[int], like: PyTree, check: Check, report: Reporter
 ) -> list[tuple[PyTree, dict[str, str]]] | None:
-    """The newest checkpoint that all seeds have whole, for each of them; None where they have not begun.
+    """The newest intact checkpoint that all seeds have, for each of them; None where training has not begun.
 
     Newer ones are removed: the metrics logs are about to be truncated to the chosen one. Nothing is removed where a log
     is damaged before that: the files may be all that remains of a finished run.
     """
-    found = [whole_checkpoints(run, seed, like, check, report) for seed in seeds]
+    found = [intact_checkpoints(run, seed, like, check, report) for seed in seeds]
     common = set.intersection(*(set(f) for f in found))
     if not common and all(not f or set(f) == {0} for f in found):
-        return None  # stopped before every seed had written its first
+        return None  # killed before every seed had written its first
     if not common:
         raise GraspError(
             f"the seeds of {run.path} have no checkpoint of the same iteration; restore one, or train anew"
@@ -70,29 +70,29 @@ def newest_common(
     return [f[chosen] for f in found]
 
 
-def whole_checkpoints(
+def intact_checkpoints(
     run: Run, seed: int, like: PyTree, check: Check, report: Reporter
 ) -> dict[int, tuple[PyTree, dict[str, str]]]:
-    """A seed's trustworthy checkpoints by iteration. Damaged ones are named; if all are, nothing is touched."""
-    whole, damages = {}, []
+    """A seed's intact checkpoints by iteration. Damaged ones are reported; if all are, nothing is touched."""
+    intact, damages = {}, []
     for path in checkpoint.stored(run.checkpoints(seed)):
         try:
-            tree, words = checkpoint.load(path, like)
+            tree, metadata = checkpoint.load(path, like)
             check(seed, tree)
-            whole[checkpoint.number_of(path)] = (tree, words)
+            intact[checkpoint.number_of(path)] = (tree, metadata)
         except checkpoint.Damaged as damage:
             damages.append(str(damage))
         except checkpoint.Misfit as misfit:
             raise GraspError(f"{misfit}; was config.json edited, or grasp upgraded?") from None
-    if damages and not whole:
+    if damages and not intact:
         raise GraspError(f"{damages[-1]}, and no other checkpoint is left; restore one, or train anew")
     for damage in damages:
         report({"kind": Kind.NOTICE, "seed": seed, "text": f"{damage}; using the one before it"})
-    return whole
+    return intact
 
 
 def best_snapshot(run: Run, seed: int, like: PyTree, report: Reporter) -> tuple[PyTree, dict[str, Any]]:
-    """The policy of the best evaluation whose snapshot is whole, and that evaluation's line."""
+    """The policy of the best evaluation whose snapshot is intact, and the record of that evaluation."""
     lines = [line for line in read(run.metrics_log(seed)).records if line["kind"] == Kind.EVALUATION]
     for line in sorted(lines, key=goodness, reverse=True):
         path = run.snapshots(seed) / checkpoint.name_of(line["env_steps"])
@@ -100,11 +100,11 @@ def best_snapshot(run: Run, seed: int, like: PyTree, report: Reporter) -> tuple[
             return checkpoint.load(path, like)[0], line
         except (checkpoint.Damaged, checkpoint.Misfit) as damage:
             report({"kind": Kind.NOTICE, "seed": seed, "text": f"{damage}; using the next best"})
-    raise GraspError(f"{run.snapshots(seed)} holds no snapshot that can be read")
+    raise GraspError(f"{run.snapshots(seed)} has no snapshot that can be read; restore one, or train anew")
 
 
 def goodness(line: dict[str, Any]) -> tuple[float, float]:
-    """What makes an evaluation the best: its win rate where there is one, then its return; NaN is the worst."""
+    """The order of evaluations: by win rate where there is one, then by return; NaN is the worst."""
     score = line[Metric.RETURN_MEAN]
     return line.get(Metric.WIN_RATE) or 0.0, float("-inf") if score is None else score
 
@@ -117,14 +117,14 @@ def is_finished(run: Run, seed: int) -> bool:
 
 
 def best_steps(run: Run, seed: int) -> int | None:
-    """The environment steps of the evaluation whose policy is stored as the best; None before the end."""
+    """The environment steps of the best evaluation, whose policy is stored; None before the end of training."""
     last = read(run.metrics_log(seed)).last
     return last.get(Metric.BEST_ENV_STEPS) if last and last["kind"] == Kind.ABSOLUTE else None
 
 
 def stored_policy(run: Run, seed: int, like: PyTree, env_steps: int | None = None) -> PyTree:
-    """The policy to act with: the best one of a finished seed, else the newest snapshot that is whole; or the snapshot
-    of the evaluation at `env_steps`."""
+    """The policy to act with: the best one of a finished seed, else the newest intact snapshot; or the snapshot of the
+    evaluation at `env_steps`."""
     paths = checkpoint.stored(run.snapshots(seed))[::-1]
     if env_steps is not None:
         known = [checkpoint.number_of(path) for path in paths]
@@ -136,7 +136,7 @@ def stored_policy(run: Run, seed: int, like: PyTree, env_steps: int | None = Non
     elif is_finished(run, seed):
         paths.insert(0, run.policy(seed))
     if not paths:
-        raise GraspError(f"{run.folder(seed)} holds no policy yet; train it with: grasp resume {run.path}")
+        raise GraspError(f"{run.folder(seed)} has no policy yet; train it with: grasp resume {run.path}")
     for path in paths:
         try:
             return checkpoint.load(path, like)[0]

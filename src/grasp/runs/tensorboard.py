@@ -9,7 +9,7 @@ from grasp.types import GraspError, Kind
 
 
 class Sink:
-    """A reporter that writes every scalar of every line, one folder a seed under `RUN/tensorboard`."""
+    """A reporter that writes every scalar of every record, in one folder per seed under `RUN/tensorboard`."""
 
     def __init__(self, run: Run):
         self.folder = run.path / "tensorboard"
@@ -20,7 +20,7 @@ class Sink:
             return
         seed = line["seed"]
         if seed not in self.writers:
-            # what stands at later steps was written by a run that has been cut back since
+            # later steps in the file are from before the run was resumed from an earlier checkpoint
             self.writers[seed] = require_tensorboard()(str(self.folder / f"seed-{seed}"), purge_step=line["env_steps"])
         for name, value in line.items():
             if isinstance(value, int | float) and name not in ("seed", "env_steps"):
@@ -32,7 +32,7 @@ class Sink:
 
 
 def export(run: Run) -> Path:
-    """Write what the metrics logs hold so far; returns the folder."""
+    """Write the metrics logs; returns the folder."""
     sink = Sink(run)
     for seed in run.seeds:
         for line in read(run.metrics_log(seed)).records:
@@ -42,9 +42,9 @@ def export(run: Run) -> Path:
 
 
 def require_tensorboard() -> Any:
-    """tensorboardX's writer, or one sentence."""
+    """tensorboardX's writer; GraspError where it is not installed."""
     try:
         from tensorboardX import SummaryWriter
     except ModuleNotFoundError:
-        raise GraspError("this needs tensorboardX; type: pip install 'grasp-marl[tensorboard]'") from None
+        raise GraspError("TensorBoard files need tensorboardX; type: pip install 'grasp-marl[tensorboard]'") from None
     return SummaryWriter

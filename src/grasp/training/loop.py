@@ -17,7 +17,7 @@ from jaxtyping import Array, Shaped
 from grasp.envs.host import SimulatorFault
 from grasp.nn import sharding
 from grasp.runs import Run, checkpoint, replay_store, restore, writing
-from grasp.runs.lock import Claim
+from grasp.runs.lock import Lock
 from grasp.runs.metrics_log import MetricsWriter, plain, read
 from grasp.runs.restore import Reporter, acting, seed_keys
 from grasp.training.evaluation import Scores
@@ -64,7 +64,7 @@ def train(
     """
     with plain_faults(run), contextlib.ExitStack() as held:
         written = seeds if sharding.is_first() else []
-        claims = [held.enter_context(writing(run, seed, patience)) for seed in written]
+        locks = [held.enter_context(writing(run, seed, patience)) for seed in written]
         if sharding.from_first(lambda: all(restore.is_finished(run, seed) for seed in seeds)):
             return  # by the one who was waited for
         programs = build(run.config, len(seeds), run.folder(seeds[0]) / "simulators.log", others, built)
@@ -87,7 +87,7 @@ def train(
         logs = [MetricsWriter(run.metrics_log(seed), kept[place]) for place, seed in enumerate(written)]
         for log in logs:
             held.callback(log.close)
-        Session(run, seeds, programs, logs, claims, report).train(state)
+        Session(run, seeds, programs, logs, locks, report).train(state)
 
 
 class Session:
@@ -99,11 +99,11 @@ class Session:
         seeds: list[int],
         programs: Programs,
         logs: list[MetricsWriter],
-        claims: list[Claim],
+        locks: list[Lock],
         report: Reporter,
     ):
         self.run, self.config, self.seeds = run, run.config, seeds
-        self.programs, self.logs, self.claims, self.report = programs, logs, claims, report
+        self.programs, self.logs, self.locks, self.report = programs, logs, locks, report
         self.written = list(enumerate(seeds if sharding.is_first() else []))
         self.start = self.saved = time.monotonic()
         self.finished: dict[int, int] = {}  # episodes in each seed's replay at its last checkpoint
@@ -148,7 +148,7 @@ class Session:
         for place, seed in self.written:
             line = {"kind": kind, "env_steps": env_steps, "seed": seed}
             line |= plain({name: value[place] for name, value in values.items()}) | {"wall": wall}
-            self.claims[place].check()
+            self.locks[place].check()
             self.logs[place].write(line)
             self.report(line)
 
@@ -161,7 +161,7 @@ class Session:
             kept = acting(self.programs.algorithm, state.state, judging=True)
             policy = jax.tree.map(lambda x, p=place: x[p], kept)
             name = checkpoint.name_of(iteration * self.config.steps_per_iteration)
-            self.claims[place].check()
+            self.locks[place].check()
             checkpoint.save(self.run.snapshots(seed) / name, policy, {"algo": self.config.algo, "env": self.config.env})
         self.write(Kind.EVALUATION, iteration, self.described(scores), time.monotonic() - began)
 
@@ -184,7 +184,7 @@ class Session:
         for place, seed in self.written:
             folder = self.run.checkpoints(seed)
             one = jax.tree.map(lambda x, p=place: x[p], host)
-            self.claims[place].check()
+            self.locks[place].check()
             if self.programs.algorithm.replays:
                 replay_store.append(folder, state.state.replay, place, int(one.state.replay.finished))
             metadata = {restore.LOG_BYTES: str(self.logs[place].commit())}
@@ -209,7 +209,7 @@ class Session:
         described = self.described(jax.device_get(scores)) | {Metric.BEST_ENV_STEPS: [b["env_steps"] for b in best]}
         for place, seed in self.written:
             words = {"algo": self.config.algo, "env": self.config.env, "env_steps": str(best[place]["env_steps"])}
-            self.claims[place].check()
+            self.locks[place].check()
             checkpoint.save(self.run.policy(seed), policies[place], words)
         self.write(Kind.ABSOLUTE, self.config.iterations, described, time.monotonic() - began)
         for log in self.logs:

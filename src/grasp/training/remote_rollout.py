@@ -75,13 +75,13 @@ class Player:
         if self.stage is None:
             config = self.config
             workers = config.workers or len(cores())
-            pool = SimulatorPool(self.host, config.share, workers, config.deadline, config.restarts, self.log)
+            pool = SimulatorPool(self.host, config.envs_per_node, workers, config.deadline, config.restarts, self.log)
             self.stage = host_rollout.Stage(pool, self.algorithm)
         return self.stage
 
     def play(self, version: int, state: PyTree, key: Key, fresh: bool) -> Share:
         """The share of one iteration, whose key is given to every machine."""
-        stage, share = self.opened(), self.config.share
+        stage, share = self.opened(), self.config.envs_per_node
         stage.pool.restarts = 0  # before the first reset: an evaluation's do not count against this iteration
         if fresh:
             stage.begin(host_rollout.episode_seeds(jax.random.fold_in(key, LARGEST), share, self.number * share))

@@ -55,7 +55,7 @@ def test_fewer_devices_than_asked_for_is_one_sentence():
 @pytest.mark.parametrize(
     ("algo", "options", "sentence"),
     [
-        ("mappo", {"num_envs": 9}, "num_envs 9 cannot be shared out to 4 devices; the nearest that can is 8"),
+        ("mappo", {"num_envs": 9}, "num_envs 9 cannot be sharded over 4 devices; the nearest that can is 8"),
         ("mappo", {"num_envs": 2}, "the nearest that can is 4"),
         ("mappo", {"num_envs": 4, "rollout": 30, "minibatches": 2}, "use minibatches 1"),
         ("grasp-mappo", {"gram": "crossfit"}, "gram crossfit is for one device"),

@@ -66,7 +66,7 @@ def test_other_devices_that_cannot_be_are_refused_and_nothing_is_changed(tmp_pat
     grasp.train("mappo", "probe/value", out=path, parallel="processes", **sizes)
     before = (path / "config.json").read_bytes()
     for devices, sentence in (
-        ("3", "num_envs 8 cannot be shared out to 3 devices"),
+        ("3", "num_envs 8 cannot be sharded over 3 devices"),
         ("0", "devices must be at least 1"),
     ):
         assert cli.main(["resume", str(path), "--steps", "800", "--devices", devices]) == 2

@@ -1,0 +1,148 @@
+"""A `Config` from names and options, the text of flags, and `config.json`."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
+from typing import Any, Literal, get_args, get_origin
+
+from grasp.config import presets
+from grasp.config.hyperparameters import ALGORITHMS, Happo, Hyper, Ma2e, Mappo, Qmix
+from grasp.config.run import EVALUATIONS, RUN_FIELDS, Config
+from grasp.config.validation import LARGEST, validate
+from grasp.types import GraspError, suggest
+
+FORMAT = 2
+"""Version of the run directory and of `config.json`. A newer one is refused. Whoever adds an option increments it and
+enters in `ADDED` the value that runs of the formats before it had."""
+
+ON_POLICY = {"decay": 0, "gram": "batch", "folds": 4, "control": "none", "trust": "clip", "kl": 0.02}
+OFF_POLICY = {"decay": 0, "gram": "batch", "folds": 4, "control": "none", "reward_scale": 1.0, "time_limit": "cut"}
+OF_RUN = {
+    "preset": "default", "parallel": "auto", "devices": 1, "workers": 0, "deadline": 60.0, "restarts": 10, "nodes": 1,
+    "staleness": 0,
+}  # fmt: skip
+ADDED: dict[int, tuple[dict[str, Any], dict[type, dict[str, Any]]]] = {
+    1: (OF_RUN, {Mappo: ON_POLICY, Happo: ON_POLICY, Qmix: OFF_POLICY, Ma2e: OFF_POLICY})
+}
+"""By format: the options of a run, and of an algorithm, that a file of this format may lack, each with the value that
+runs had before the option existed. Format 1 was not incremented as options were added."""
+
+
+def defaults(algo: str) -> Hyper:
+    """An algorithm's options, by its name."""
+    if algo not in ALGORITHMS:
+        raise GraspError(f"unknown algorithm '{algo}'; {suggest(algo, ALGORITHMS)}")
+    return ALGORITHMS[algo]
+
+
+def configure(algo: str, env: str, options: Mapping[str, Any]) -> Config:
+    """The complete configuration of a run from names and options; unknown names and wrong types are refused."""
+    hyper = defaults(algo)
+    options = checked(hyper, options)
+    return made(algo, env, hyper, presets.settings(options.get("preset", "default"), hyper, env) | options)
+
+
+def checked(hyper: Hyper, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with the types of their fields."""
+    known = {f.name: f for f in [*RUN_FIELDS, *fields(hyper)]}
+    found = {}
+    for name, value in options.items():
+        if name not in known:
+            raise GraspError(f"unknown option '{name}'; {suggest(name, known)}")
+        if not fits(value, known[name].type):
+            raise GraspError(f"{name} must be {describe(known[name].type)}, not {value!r}")
+        if type(value) in (int, float) and not abs(value) <= LARGEST:
+            raise GraspError(f"{name} must be a number up to {LARGEST:,}, not {value}")
+        found[name] = float(value) if known[name].type is float else value
+    return found
+
+
+def made(algo: str, env: str, hyper: Hyper, options: dict[str, Any]) -> Config:
+    """A configuration with these options, validated."""
+    names = {f.name for f in RUN_FIELDS}
+    of_run = {name: value for name, value in options.items() if name in names}
+    of_algorithm = {name: value for name, value in options.items() if name not in names}
+    config = Config(algo, env, replace(hyper, **of_algorithm), **of_run)
+    if config.eval_interval == 0:
+        config = replace(config, eval_interval=max(config.steps // EVALUATIONS, 1))
+    validate(config)
+    return config
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Whether a value, from Python or from a file, is of a field's type; an integer will do for a float."""
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) is kind
+
+
+def parse(text: str, kind: Any) -> Any:
+    """A flag's text as its field's type; ValueError where it is not one."""
+    if get_origin(kind) is Literal:
+        kind = dict(zip(get_args(kind), get_args(kind), strict=True)).__getitem__
+    elif kind is bool:
+        kind = {"true": True, "false": False}.__getitem__
+    elif kind is int and not text.lstrip("+-").isdigit():
+        number = float(text)  # so that 1e6 is a number of steps
+        kind = int if number.is_integer() else None
+        text = str(int(number)) if kind else text
+    try:
+        return kind(text)
+    except (KeyError, TypeError):
+        raise ValueError(text) from None
+
+
+def describe(kind: Any) -> str:
+    """A type, for an error message."""
+    if get_origin(kind) is Literal:
+        return "one of " + ", ".join(get_args(kind))
+    return {int: "a whole number", float: "a number", bool: "true or false", str: "a name"}[kind]
+
+
+def to_json(config: Config) -> str:
+    """The complete configuration, as it stands in `config.json`."""
+    return json.dumps({"format": FORMAT, **asdict(config)}, indent=2) + "\n"
+
+
+def from_json(text: str, source: str) -> Config:
+    """The configuration of a `config.json`; `source` names the file in errors.
+
+    Today's defaults play no part. An option that the file lacks has the value that runs of its format had, or the file
+    is refused.
+    """
+    values = header(text, source)
+    version, algo, env = json.loads(text)["format"], values.pop("algo"), values.pop("env")
+    of_algorithm = values.pop("hyper", None)
+    if not isinstance(of_algorithm, dict):
+        raise GraspError(f"{source} is not a configuration of grasp; is this a run directory?")
+    hyper = defaults(algo)
+    of_runs, of_algorithms = ADDED.get(version, ({}, {}))
+    before = of_runs | of_algorithms.get(type(hyper), {})
+    given = {**values, **of_algorithm}
+    for f in [*RUN_FIELDS, *fields(hyper)]:
+        if f.name not in given and f.name not in before:
+            raise GraspError(f"{source} lacks '{f.name}', which every run of format {version} has; restore the file")
+    try:
+        return made(algo, env, hyper, checked(hyper, before | given))
+    except GraspError as mistake:
+        raise GraspError(f"{source}: {mistake}") from None
+
+
+def header(text: str, source: str) -> dict[str, Any]:
+    """The values of a `config.json` without its format, which must be one that this version reads."""
+    try:
+        values = json.loads(text)
+        version = values.pop("format")
+        right = type(version) is int and isinstance(values["algo"], str) and isinstance(values["env"], str)
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        right, version, values = False, 0, {}
+    if not right or version < 1:
+        raise GraspError(f"{source} is not a configuration of grasp; is this a run directory?")
+    if version > FORMAT:
+        raise GraspError(
+            f"{source} was written by a newer grasp (format {version}, this version reads up to {FORMAT}); "
+            f"upgrade grasp"
+        )
+    return values
