@@ -1,8 +1,8 @@
-"""The PyTorch bridge beside TorchJD, and the example's iteration beside its baseline. Ratios in one run.
+"""The PyTorch bridge compared with TorchJD, and the example's iteration with its baseline, as ratios in one run.
 
 OMP_NUM_THREADS=1 python scripts/bridge.py      # needs grasp-marl[torch] mpe2 quadprog qpsolvers
 
-The file can't be called torch.py: a script's folder comes first on Python's path, and `import torch` would find it.
+The file cannot be named torch.py: a script's folder is first on Python's path, and `import torch` would import it.
 """
 
 import argparse
@@ -26,7 +26,7 @@ SHAPES = [(600, 1000), (1000,), (398, 1000), (1000,)]
 
 
 def parameters(family: str, num: int, seed: int) -> list[Any]:
-    """Parameters with a Jacobian [N, ...] each, where TorchJD keeps it."""
+    """Parameters with a Jacobian [N, ...] each, in the attribute that TorchJD reads."""
     generator = torch.Generator().manual_seed(seed)
     made = []
     for shape in SHAPES:
@@ -62,9 +62,9 @@ def conflict(given: list[Any], u: list[Tensor]) -> tuple[float, float]:
 
 
 def high_water(method: Callable[[list[Any]], Any], given: list[Any]) -> int:
-    """Bytes that the process grew by at most, above what it held before."""
-    ctypes.CDLL("libc.so.6").malloc_trim(0)  # what others freed must not be had for nothing
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts from here
+    """Peak growth of the process's memory in bytes."""
+    ctypes.CDLL("libc.so.6").malloc_trim(0)  # return freed memory, so that new allocations count
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
 
     def read(field: str) -> int:
         lines = Path("/proc/self/status").read_text().splitlines()
@@ -91,7 +91,7 @@ def aggregation(num: int, repeats: int) -> None:
         given = parameters(family, num, seed=0)
         held = sum(one.jac.numel() * 4 for one in given)
         times: dict[str, list[float]] = {name: [] for name in methods}
-        answers = {name: method(given) for name, method in methods.items()}  # and whatever is compiled
+        answers = {name: method(given) for name, method in methods.items()}  # compiles, too
         for _ in range(repeats):
             for name, method in methods.items():
                 start = time.perf_counter()
@@ -105,7 +105,7 @@ def aggregation(num: int, repeats: int) -> None:
 
 
 def iterations(count: int) -> None:
-    """Baseline and GRASP in turns, so that both run under the same load of the machine."""
+    """Baseline and GRASP take turns, so that changes in load affect both."""
     path = Path(__file__).parents[1] / "examples" / "pytorch_mappo.py"
     spec = importlib.util.spec_from_file_location("pytorch_mappo", path)
     assert spec is not None

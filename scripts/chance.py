@@ -1,4 +1,4 @@
-"""What a team of random, legal actions is worth: the score that learning must beat.
+"""The return and win rate of random legal actions, the baseline that learning must beat.
 
 python scripts/chance.py matrix/climbing mpe/simple_spread smax/3m
 """

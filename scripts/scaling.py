@@ -1,4 +1,4 @@
-"""The cost model of docs/scaling.md: its constants measured here, and what it predicts for machines that are not here.
+"""The cost model of docs/scaling.md: its constants, measured on this machine, and its predictions for larger clusters.
 
 python scripts/scaling.py            the predictions, from the constants below
 python scripts/scaling.py measure    the constants of this machine first (a minute or two)
@@ -17,18 +17,18 @@ PORT = 45671
 
 @dataclass(frozen=True)
 class Constants:
-    """What a machine and its network can do."""
+    """The performance of a node and its network."""
 
     agent_steps: float = 37e3
-    """Steps of one agent in a second on one core, whole training: 12.3k steps of 3 agents (docs/speed.md)."""
+    """Agent steps per second of whole training on one core: 12.3k environment steps of 3 agents (docs/speed.md)."""
     latency: float = 5e-5
-    """Seconds of one hop of a message between machines: a data centre's Ethernet, not measured."""
+    """Seconds per hop of a message between nodes: typical of Ethernet in a data centre, not measured."""
     bandwidth: float = 1.25e9
-    """Bytes in a second: 10 Gbit/s, not measured."""
+    """Bytes per second: 10 Gbit/s, not measured."""
     gram_flops: float = 23e9
-    """Of the Gram matrix in a second, 1,000 agents, a busy core."""
+    """Flops per second of the Gram matrix, 1,000 agents, one busy core."""
     solve: float = 1.4
-    """Seconds of the quadratic program of 1,000 agents, a busy core; of N, times (N/1000)³."""
+    """Seconds of the quadratic program of 1,000 agents, one busy core; times (N/1000)³ for N agents."""
 
 
 @dataclass(frozen=True)
@@ -59,23 +59,23 @@ class Team:
 
 
 def all_reduce(size: float, n: int, c: Constants) -> float:
-    """Seconds to sum an array of so many floats over n devices: a ring's bytes, a tree's hops."""
+    """Seconds of an all-reduce of `size` floats over n devices: a ring's bytes, a tree's hops."""
     return 8 * size * (n - 1) / n / c.bandwidth + 2 * ceil(log2(n)) * c.latency if n > 1 else 0.0
 
 
 def scatter(size: float, n: int, c: Constants) -> float:
-    """Seconds to reduce-scatter, or to all-gather, so many floats."""
+    """Seconds of a reduce-scatter or an all-gather of `size` floats."""
     return 4 * size * (n - 1) / n / c.bandwidth + ceil(log2(n)) * c.latency if n > 1 else 0.0
 
 
 def predict(team: Team, n: int, c: Constants, scope: str = "heads") -> dict[str, float]:
-    """Seconds of an iteration over n devices of one core each, part by part."""
+    """Seconds of an iteration over n devices of one core each, by part."""
     covered = team.head if scope == "heads" else team.backbone
     samples = team.num_envs * team.rollout * team.num_agents
     solve = c.solve * (team.num_agents / 1000) ** 3
     return {
-        "playing and learning": samples / c.agent_steps / n,
-        "one bit a step (resets)": team.rollout * all_reduce(0.25, n, c),
+        "rollout and update": samples / c.agent_steps / n,
+        "one bit per step (resets)": team.rollout * all_reduce(0.25, n, c),
         "gradients": team.epochs * all_reduce(team.learned, n, c),
         "slices and u": scatter(team.num_agents * covered, n, c) + scatter(covered, n, c),
         "Gram": 2 * team.num_agents**2 * covered / n / c.gram_flops + all_reduce(team.num_agents**2, n, c),
@@ -98,12 +98,12 @@ def table(c: Constants) -> None:
                 continue
             parts = predict(team, n, c, scope)
             total = sum(parts.values())
-            words = ", ".join(f"{part} {1e3 * seconds:.3g}" for part, seconds in parts.items())
-            print(f"  {n:4d} devices: {1e3 * total:9.4g} ms, {alone / total / n:4.0%} of ideal   (ms: {words})")
+            shown = ", ".join(f"{part} {1e3 * seconds:.3g}" for part, seconds in parts.items())
+            print(f"  {n:4d} devices: {1e3 * total:9.4g} ms, {alone / total / n:4.0%} of ideal   (ms: {shown})")
 
 
 def measure() -> Constants:
-    """The constants that one machine can tell: messages between two processes on it, Gram matrices, the program."""
+    """Measure what one machine can: messages between two processes, Gram matrices, the quadratic program."""
     import jax
 
     from grasp import consensus
@@ -132,19 +132,20 @@ def measure() -> Constants:
 
 
 def messages() -> dict[int, float]:
-    """Seconds of an all-reduce between two processes (gloo, loopback)."""
-    command = [sys.executable, __file__, "peer"]
-    peers = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True) for rank in (0, 1)]
+    """Seconds of an all-reduce between two processes (gloo over loopback), by number of floats."""
+    command = [sys.executable, __file__, "process"]
+    processes = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True) for rank in (0, 1)]
     try:
-        words = [peer.communicate(timeout=WAIT)[0] for peer in peers]
+        printed = [process.communicate(timeout=WAIT)[0] for process in processes]
     finally:
-        for peer in peers:
-            peer.kill()
-    rows = [line.split()[1:] for line in words[0].splitlines() if line.startswith("sum ")]
+        for process in processes:
+            process.kill()
+    rows = [line.split()[1:] for line in printed[0].splitlines() if line.startswith("sum ")]
     return {int(size): float(seconds) for size, seconds in rows}
 
 
-def peer(rank: int) -> None:
+def all_reduces(rank: int) -> None:
+    """One of the two processes."""
     os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
     import jax
     import numpy as np
@@ -168,7 +169,7 @@ def peer(rank: int) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["peer"]:
-        peer(int(sys.argv[2]))
+    if sys.argv[1:2] == ["process"]:
+        all_reduces(int(sys.argv[2]))
     else:
         table(measure() if sys.argv[1:] == ["measure"] else Constants())

@@ -1,9 +1,9 @@
-"""Scripted teams in Skirmish beside the reference: wins, return and length here / there, and whether they agree.
+"""Scripted teams in Skirmish compared with a reference: wins, return and length, ours / reference, and agreement.
 
 python scripts/skirmish.py --profile smaclite --maps 3m 2s3z
 
-The reference is smaclite, for profile sc2 changed to that profile's numbers (skirmish_reference.csv: mean and spread of
-so many episodes). A cell without one is only shown.
+The reference is smaclite, for profile sc2 with that profile's numbers (skirmish_reference.csv: mean and standard
+deviation over its episodes). Cells without a reference are shown without a check.
 """
 
 import argparse
@@ -25,12 +25,12 @@ from grasp.envs.skirmish import scripted_policies
 from grasp.types import Env, Key
 
 JITTERS = {"sc2": (0.5,), "smaclite": (0.0, 0.5)}
-"""How far starts are shifted in the reference. Without it and without noise all episodes of a script are one."""
+"""How far starting positions are shifted in the reference; without shift and noise all episodes are equal."""
 FIXED = [name for name, battlefield in skirmish.MAPS.items() if not battlefield.drawn]
 
 
 class Cell(NamedTuple):
-    """Of one script on one map: share of wins, mean return and length; of the reference also how sure they are."""
+    """Win rate, mean return and mean length of one script on one map; for the reference also its spread."""
 
     wins: float
     returned: float
@@ -57,7 +57,7 @@ def reference(profile: str, jitter: float) -> dict[tuple[str, str], Cell]:
 
 
 def outside(script: str, jitter: float, here: Cell, there: Cell) -> list[str]:
-    """What is further from the reference than we allow."""
+    """The quantities that differ from the reference by more than the tolerance."""
     returned, length = abs(here.returned - there.returned), abs(here.length - there.length)
     if script == "stop":
         most_returned, most_length = 0.0, 1.0
@@ -73,7 +73,7 @@ def outside(script: str, jitter: float, here: Cell, there: Cell) -> list[str]:
 
 
 def play(env: Env, field: skirmish.Field, names: list[str], episodes: int, key: Key) -> tuple[Array, Array, Array]:
-    """Return, length and whether it was won, of every script's episodes [scripts, episodes]."""
+    """Return, length and win of each episode of each script: [scripts, episodes]."""
     total = len(names) * episodes
     keys, script = jax.random.split(key, total), jnp.repeat(jnp.arange(len(names)), episodes)
     own = jax.vmap(jax.random.split)(keys)
@@ -120,11 +120,11 @@ def main() -> None:
         "--scripts", nargs="+", default=list(scripted_policies.SCRIPTS), choices=scripted_policies.SCRIPTS
     )
     parser.add_argument("--episodes", type=int, default=200)
-    parser.add_argument("--jitter", type=float, nargs="+", help="shift starts by up to this, not as in the reference")
+    parser.add_argument("--jitter", type=float, nargs="+", help="largest shift of starting positions")
     given = parser.parse_args()
     for jitter in given.jitter or JITTERS[given.profile]:
         expected = reference(given.profile, jitter)
-        print(f"\nprofile {given.profile}, starts shifted by up to {jitter}; here / there\n")
+        print(f"\nprofile {given.profile}, starting positions shifted by up to {jitter}; ours / reference\n")
         print("| map | script | wins | return | length | spreads | outside |\n|---|---|---|---|---|---|---|")
         for name in given.maps:
             words = f"profile={given.profile},start_jitter={jitter}"

@@ -1,4 +1,4 @@
-"""`grasp reproduce`: suites that are what they say, and that lose and repeat nothing however they are stopped."""
+"""`grasp reproduce`: what suites contain, and how they resume."""
 
 import io
 import re
@@ -41,7 +41,7 @@ def test_every_run_of_every_suite_can_be_configured(name, budget, monkeypatch):
             assert len({job.config for job in jobs}) == len(jobs), "two entries are the same run"
 
 
-def test_a_run_s_own_size_is_that_of_the_budget_of_results_alone():
+def test_an_entry_s_own_size_applies_only_to_the_budget_of_results():
     suite = SUITES["results-3m"]
 
     def planned(budget, **options):
@@ -49,41 +49,43 @@ def test_a_run_s_own_size_is_that_of_the_budget_of_results_alone():
 
     ours, short = planned("results"), planned("short")
     assert (ours.steps, ours.seeds, ours.hyper.decay) == (6_000_000, 5, 6_000_000)
-    assert (short.steps, short.seeds, short.hyper.decay) == (1_000_000, 3, 1_000_000), "step sizes fall over the run"
+    assert (short.steps, short.seeds, short.hyper.decay) == (1_000_000, 3, 1_000_000), (
+        "learning rates are annealed over the run"
+    )
     assert planned("results", steps=12_800).hyper.decay == 12_800
     assert planned("results", decay=7_000_000).hyper.decay == 7_000_000
 
 
-def test_suites_speak_of_what_exists():
+def test_suites_name_existing_operators_environments_and_labels():
     assert tuple(OPERATORS) == suites.OPERATORS
     assert {name.removeprefix("skirmish/") for name in COUNTERPARTS.values()} <= set(skirmish.names())
     for suite in SUITES.values():
         labels = {entry.label for entry in suite.entries}
-        assert set(suite.claims) <= set(suite.envs)
-        assert all(set(claim) <= labels for claim in suite.claims.values())
+        assert set(suite.paper_scores) <= set(suite.envs)
+        assert all(set(scores) <= labels for scores in suite.paper_scores.values())
         assert {env.partition("?")[0] for env in suite.envs} <= set(envs.names())
 
 
-def test_the_paper_s_table_is_copied_right():
-    """Against the paper's own text, where it lies beside us."""
+def test_the_paper_s_table_is_copied_correctly():
+    """Compared with the paper's source, where it is available."""
     paper = PAPER
     if not paper.is_dir():
-        pytest.skip("the paper is not here")
+        pytest.skip("the paper's source is not available")
     text = "".join(path.read_text() for path in paper.glob("*.txt")).replace("$\\pm$", "±")
     text = re.sub(r"\\textbf\{([^}]*)\}", r"\1", text)
     rows = {"smac/MMM2": "MMM2", "smac/3s5z_vs_3s6z": "3s5z vs 3s6z", "smac/5m_vs_6m": "5m vs 6m"}
     rows |= {"smacv2/10gen_terran": "Terran (10 agents)", "smacv2/10gen_protoss": "Protoss (10 agents)"}
     rows |= {"smacv2/10gen_zerg?n_units=5": "Zerg (5 agents)"}
     for name in ("table1-smac", "table1-smacv2"):
-        for env, claim in SUITES[name].claims.items():
-            line = " & ".join([rows[env], *(claim[algo] for algo in ("grasp-mappo", "mappo", "happo", "ma2e"))])
+        for env, scores in SUITES[name].paper_scores.items():
+            line = " & ".join([rows[env], *(scores[algo] for algo in ("grasp-mappo", "mappo", "happo", "ma2e"))])
             assert line in text, env
 
 
 @pytest.fixture
 def small(monkeypatch):
     made = Suite("a small thing", ("matrix/climbing",), plain("mappo", "grasp-mappo"), "default",
-                 claims={"matrix/climbing": {"mappo": "7.5 ± 0.5"}}, note="Mind the step.")  # fmt: skip
+                 paper_scores={"matrix/climbing": {"mappo": "7.5 ± 0.5"}}, note="Mind the step.")  # fmt: skip
     monkeypatch.setitem(SUITES, "small", made)
 
 
@@ -97,7 +99,7 @@ def contents(home):
     return {path: path.read_bytes() for path in sorted(home.rglob("*.jsonl")) + sorted(home.rglob("*.safetensors"))}
 
 
-def test_a_suite_ends_with_a_report_and_a_second_call_repeats_nothing(small, tmp_path):
+def test_a_suite_writes_a_report_and_a_second_call_trains_nothing(small, tmp_path):
     result, said = reproduce(tmp_path / "here")
     assert (tmp_path / "here" / "report" / "report.html").is_file()
     assert [row.label for row in result.rows] == ["mappo", "grasp-mappo"]
@@ -109,32 +111,32 @@ def test_a_suite_ends_with_a_report_and_a_second_call_repeats_nothing(small, tmp
     before = contents(tmp_path / "here")
     again, said = reproduce(tmp_path / "here")
     assert contents(tmp_path / "here") == before
-    assert said.count("finished before") == 2
+    assert said.count("already finished") == 2
     assert again == result
 
 
-def test_a_suite_goes_on_only_with_its_own_runs(small, tmp_path):
+def test_a_suite_refuses_runs_with_another_configuration(small, tmp_path):
     reproduce(tmp_path / "here")
     before = contents(tmp_path / "here")
-    with pytest.raises(GraspError, match="mappo was begun with another configuration; remove it, or choose"):
+    with pytest.raises(GraspError, match="mappo has a run with another configuration; remove it, or choose"):
         reproduce(tmp_path / "here", lr=1e-2)
     assert contents(tmp_path / "here") == before
 
 
-def test_a_run_that_fails_does_not_keep_the_others_from_running(small, tmp_path):
+def test_a_failed_run_does_not_stop_the_others(small, tmp_path):
     other = Suite("another", ("matrix/climbing",), plain("mappo"), "default")
     job = runner.plan(tmp_path / "here", "matrix/climbing", other.entries[0], other, BUDGETS["smoke"], TINY)
     run = runs.create(job.path, job.config, envs.make("matrix/climbing").spec)
-    with runs.writing(run, 0), pytest.raises(GraspError, match="being written .*; the same command goes on with what"):
+    with runs.writing(run, 0), pytest.raises(GraspError, match="being written .*; type the same command to continue"):
         reproduce(tmp_path / "here")
     assert lines_of(job.path, 1)[-1]["kind"] == "absolute"
     for seed in (0, 1):
         assert lines_of(tmp_path / "here" / "matrix-climbing" / "grasp-mappo", seed)[-1]["kind"] == "absolute"
-    assert "[1/2] mappo on matrix/climbing: goes on" in reproduce(tmp_path / "here")[1]
+    assert "[1/2] mappo on matrix/climbing: resumed" in reproduce(tmp_path / "here")[1]
 
 
 @pytest.mark.slow
-def test_a_suite_killed_half_way_loses_nothing_and_repeats_nothing(tmp_path):
+def test_a_killed_suite_resumes_and_repeats_no_finished_run(tmp_path):
     words = ("reproduce", "fig-mpe", "--budget", "smoke", "--steps", "9600", "--seeds", "2", "--out")
     straight, cut = tmp_path / "straight", tmp_path / "cut"
     whole = start(*words, str(straight))
@@ -149,7 +151,7 @@ def test_a_suite_killed_half_way_loses_nothing_and_repeats_nothing(tmp_path):
     finished = {path: path.stat().st_mtime_ns for path in ended}
     again = start(*words, str(cut))
     said = again.communicate(timeout=WAIT)[0]
-    assert "[2/2] mappo on mpe/simple_spread: goes on" in said
+    assert "[2/2] mappo on mpe/simple_spread: resumed" in said
     assert {path: path.stat().st_mtime_ns for path in ended} == finished
     for run in (first, second):
         for seed in (0, 1):
@@ -164,9 +166,9 @@ def test_a_suite_killed_half_way_loses_nothing_and_repeats_nothing(tmp_path):
         (["fig-mpe", "--sedes", "3"], "unknown option '--sedes'; did you mean '--seeds'?"),
         (
             ["table1-smac"],
-            "nothing of table1-smac can be played here; type: grasp reproduce table1-smac --budget smoke --jax",
+            "no environment of table1-smac can run here; type: grasp reproduce table1-smac --budget smoke --jax",
         ),
-        (["fig-grf", "--jax"], "nothing of fig-grf can be played here, and none of it has a counterpart in JAX; type:"),
+        (["fig-grf", "--jax"], "no environment of fig-grf can run here, and none has a JAX counterpart; type:"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_writes_nothing(words, sentence, tmp_path, monkeypatch, capsys):
@@ -181,7 +183,7 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(words, sentence, tmp_path,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_counterparts_and_controls_are_what_their_names_say():
+def test_counterparts_and_controls_match_their_names():
     for real, ours in COUNTERPARTS.items():
         family, _, name = real.partition("/")
         if family == "smac":
@@ -197,7 +199,7 @@ def test_counterparts_and_controls_are_what_their_names_say():
     assert chosen["crossfit"] == {"gram": "crossfit"}
 
 
-def test_a_suite_that_was_killed_while_it_made_a_run_goes_on(small, tmp_path):
+def test_a_suite_killed_while_creating_a_run_continues(small, tmp_path):
     folder = tmp_path / "here" / "matrix-climbing" / "mappo"
     folder.mkdir(parents=True)
     for name in ("versions.json", ".config.json.77"):
@@ -208,7 +210,7 @@ def test_a_suite_that_was_killed_while_it_made_a_run_goes_on(small, tmp_path):
 
 
 @pytest.mark.parametrize("left", [[], ["versions.json"], [".versions.json.77"], ["versions.json", ".config.json.77"]])
-def test_what_is_left_of_a_run_that_was_being_made_is_no_run(left, tmp_path):
+def test_a_directory_whose_creation_was_interrupted_is_no_run(left, tmp_path):
     for name in left:
         (tmp_path / name).write_text("{")
     assert runs.is_unbegun(tmp_path)
@@ -216,16 +218,16 @@ def test_what_is_left_of_a_run_that_was_being_made_is_no_run(left, tmp_path):
     assert not runs.is_unbegun(tmp_path)
 
 
-def test_a_directory_with_anything_else_in_it_is_left_alone(tmp_path):
+def test_a_directory_with_other_files_is_not_used(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     config = runner.plan(tmp_path, "matrix/climbing", plain("mappo")[0], SUITES["fig-mpe"], BUDGETS["smoke"], {}).config
     with pytest.raises(GraspError, match="exists already"):
         runs.create(tmp_path, config, envs.make("matrix/climbing").spec)
 
 
-def test_a_claim_tells_of_which_game_it_is_where_ours_stands_in():
+def test_the_paper_s_score_names_its_game_beside_our_simulation():
     played = {"skirmish/MMM2": "smac/MMM2", "smac/5m_vs_6m": "smac/5m_vs_6m"}
-    found = runner.claimed(SUITES["table1-smac"], played)
+    found = runner.paper_scores(SUITES["table1-smac"], played)
     assert found["skirmish/MMM2", "mappo"] == "0.717 ± 0.218 (smac/MMM2)"
     assert found["smac/5m_vs_6m", "mappo"] == "0.815 ± 0.075"
     assert ("smac/MMM2", "mappo") not in found

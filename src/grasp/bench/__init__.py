@@ -1,9 +1,8 @@
 """`grasp bench`: ratios measured side by side in one run.
 
-A time in seconds is this machine's, in this minute, and means little; the ratio of two times taken in turns means more.
-Every line therefore carries what it was compared with, and the peak memory of the process that ran it. Open `measure`
-first, then the benchmark of interest; `plain_mappo` is the peer that `speed` is compared with. Imports every room
-below api.
+Absolute times depend on the machine and its load; the ratio of two times taken in turns much less. So every line
+names what it is compared with, and the peak memory of its process. Open `measure` first, then the benchmark of
+interest; `speed` compares with `plain_mappo`. Imports every room below api.
 """
 
 import json
@@ -33,7 +32,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Line]]] = {
 
 
 def run(name: str | None, as_json: bool, smoke: bool) -> None:
-    """Run one benchmark or all of them, printing each line when it is known."""
+    """Run one benchmark or all of them, printing each line as soon as it is measured."""
     if name is not None and name not in BENCHMARKS:
         raise GraspError(f"unknown benchmark '{name}'; {suggest(name, BENCHMARKS)}")
     console = Console()
@@ -45,7 +44,7 @@ def run(name: str | None, as_json: bool, smoke: bool) -> None:
         doc = (BENCHMARKS[word].__doc__ or "").strip().splitlines()[0]
         console.print(f"[bold]{word}[/bold]  {doc}", highlight=False)
         lines: list[Line] = []
-        with Live(table(lines), console=console) as shown:  # a terminal sees it grow, a file the whole
+        with Live(table(lines), console=console) as shown:  # updates a terminal line by line, writes a file at once
             for line in BENCHMARKS[word](smoke):
                 lines.append(line)
                 shown.update(table(lines), refresh=True)

@@ -1,4 +1,4 @@
-"""Skirmish beside jaxmarl's SMAX on the maps that both have."""
+"""Skirmish compared with jaxmarl's SMAX on the maps that both have."""
 
 import time
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ from grasp.types import Key
 
 CASES = [("5m_vs_6m", 64), ("5m_vs_6m", 256), ("27m_vs_30m", 64), ("27m_vs_30m", 256)]
 CROWD = 4096
-"""Copies whose memory is shown."""
+"""Copies of the memory measurement."""
 
 
 def run(smoke: bool) -> Iterator[Line]:
-    """Memory and time to compile; then steps a second with random legal actions, resets included."""
+    """Memory and time to compile; then steps per second with random legal actions, resets included."""
     task, crowd = CASES[0 if smoke else -1][0], 4 if smoke else CROWD
     yield from alone(f"skirmish/{task}", crowd)
     for task, num_envs in CASES[:1] if smoke else CASES:
@@ -27,15 +27,15 @@ def run(smoke: bool) -> Iterator[Line]:
         taken = in_turns({name: player(name, copies) for name in names}, rounds=1 if smoke else 5)
         ours, theirs = (STEPS * copies / taken[name] for name in names)
         yield Line(f"{names[0]}, {copies} copies, one process", ours, "steps/s", ours / theirs, names[1], peak_mb())
-        best = max(theirs, apart(names[1], copies, smoke))
-        ours = apart(names[0], copies, smoke)
+        best = max(theirs, on_all_cores(names[1], copies, smoke))
+        ours = on_all_cores(names[0], copies, smoke)
         yield Line(
-            f"{names[0]}, {copies} copies, a process a core", ours, "steps/s", ours / best, f"best of {names[1]}"
+            f"{names[0]}, {copies} copies, one process per core", ours, "steps/s", ours / best, f"best of {names[1]}"
         )
 
 
-def apart(name: str, num_envs: int, smoke: bool) -> float:
-    """Steps a second of all cores together, each with a process and its share of the copies, as seeds are trained."""
+def on_all_cores(name: str, num_envs: int, smoke: bool) -> float:
+    """Steps per second of one pinned process per core, each with its portion of the copies, as seeds are trained."""
     pinned = list(cores())
     options = {"env_name": name, "num_envs": max(1, num_envs // len(pinned))}
     task = {"kind": "play", "options": options, "iterations": 1 if smoke else 5}
@@ -43,7 +43,7 @@ def apart(name: str, num_envs: int, smoke: bool) -> float:
 
 
 def alone(name: str, num_envs: int) -> Iterator[Line]:
-    """Many copies without a record of their steps, so that the process holds little beside the environment."""
+    """Many copies without recording a trajectory, so that the environment dominates the memory of the process."""
     env, act = base.compiled(name), at_random().act
 
     def step(carry: tuple[Any, Any], key: Key) -> tuple[tuple[Any, Any], jax.Array]:
@@ -60,4 +60,4 @@ def alone(name: str, num_envs: int) -> Iterator[Line]:
     yield Line(f"{name}, compiling {num_envs} copies", time.perf_counter() - began, "s")
     jax.block_until_ready(program(carry, keys))
     held = sum(leaf.nbytes for leaf in jax.tree.leaves(carry)) / num_envs
-    yield Line(f"{name}, {num_envs} copies, of which each holds", held / 1024, "KiB", None, "", peak_mb())
+    yield Line(f"{name}, {num_envs} copies, state per copy", held / 1024, "KiB", None, "", peak_mb())

@@ -16,12 +16,12 @@ def main() -> None:
 
         pin([int(number) for number in core.split(",")], task["options"].get("devices", 1))
     stream = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever a simulator prints must not mix with the answers
+    os.dup2(2, 1)  # a simulator's output must not mix with the results
     from grasp.bench import envs, measure, plain_mappo
     from grasp.training import compilation_cache
 
     compilation_cache.enable()
-    if task["kind"] == "peer":
+    if task["kind"] == "plain_mappo":
         advance, steps = plain_mappo.trainer(**task["options"])
     elif task["kind"] == "play":
         advance, steps = envs.player(**task["options"]), envs.STEPS * task["options"]["num_envs"]

@@ -1,4 +1,4 @@
-"""What the consensus costs: GRASP-MAPPO's iteration over MAPPO's."""
+"""The cost of the consensus: the time of an iteration of GRASP-MAPPO relative to MAPPO."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -9,9 +9,9 @@ ENVS = ("mpe/simple_spread", "smax/5m_vs_6m")
 
 
 class Case(NamedTuple):
-    """What both have, and what only the consensus has."""
+    """Options of both algorithms, and of GRASP-MAPPO only."""
 
-    words: str
+    name: str
     both: dict[str, Any]
     grasp: dict[str, Any]
 
@@ -21,10 +21,10 @@ CASES = (
     Case("2 minibatches, heads", {"minibatches": 2}, {}),
     Case("1 minibatch, heads and backbone", {}, {"scope": "both"}),
     Case("heads, crossfit", {}, {"gram": "crossfit"}),
-    # The paper weighs agents that share an actor by gradients of their inputs (Listing 1), which come on top of those
-    # that move them; what each of them costs alone is in `grasp bench gradients`.
-    Case("one shared actor, parameters' gradients", {"sharing": "shared"}, {}),
-    Case("one shared actor, inputs' gradients (Listing 1)", {"sharing": "shared"}, {"gram": "inputs"}),
+    # In a shared actor the paper weights agents by the gradients of their inputs (Listing 1), which are computed in
+    # addition to the parameter gradients; `grasp bench gradients` measures each alone.
+    Case("one shared actor, parameter gradients", {"sharing": "shared"}, {}),
+    Case("one shared actor, input gradients (Listing 1)", {"sharing": "shared"}, {"gram": "inputs"}),
 )
 SMOKED = 2
 
@@ -39,4 +39,4 @@ def run(smoke: bool) -> Iterator[Line]:
             }
             taken = in_turns(actions, rounds=2 if smoke else 9)
             ratio = taken["grasp-mappo"] / taken["mappo"]
-            yield Line(f"{env}, {case.words}", taken["grasp-mappo"], "s/iteration", ratio, "mappo", peak_mb())
+            yield Line(f"{env}, {case.name}", taken["grasp-mappo"], "s/iteration", ratio, "mappo", peak_mb())

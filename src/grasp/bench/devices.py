@@ -1,6 +1,6 @@
-"""One run over many devices: what a second one brings, what they say to each other, and what many agents cost.
+"""One run over several devices: speed-up, communication, and the cost of many agents.
 
-The constants of docs/scaling.md come from here.
+It measures the constants of docs/scaling.md.
 """
 
 from collections.abc import Iterator
@@ -22,11 +22,11 @@ from grasp.types import PyTree
 
 ENV = "mpe/simple_spread"
 TEAMS = ((10, 10_000), (100, 10_000), (1000, 10_000))
-"""Agents, and parameters that find a consensus."""
+"""Numbers of agents and of parameters that the consensus covers."""
 
 
 def run(smoke: bool) -> Iterator[Line]:
-    """Two virtual devices on two cores against one on one; what a device receives; the consensus of many agents."""
+    """Two virtual devices on two cores against one on one; bytes received by a device; the consensus of many agents."""
     yield from training(smoke)
     yield from traffic(smoke)
     for num_agents, parameters in ((10, 100),) if smoke else TEAMS:
@@ -45,18 +45,18 @@ def training(smoke: bool) -> Iterator[Line]:
     base = middle["one device, one core"]["rate"]
     for kind, result in middle.items():
         yield line(f"grasp-mappo, {ENV}, {kind}", [result], base, "one device, one core")
-    # other programs on the same cores slow a run, but do not add to its work
+    # processor time, unlike wall time, does not include other programs on the same cores
     alone, both = (min(r["work"] for r in found[kind]) for kind in list(kinds)[:2])
     yield Line("two devices, processor time", both, "s/iteration", both / alone, "one device", peak_mb())
 
 
 def received(config: Config, num_devices: int) -> dict[str, float]:
-    """Bytes that every device receives in an iteration, for each purpose (ring algorithms, float32)."""
+    """Bytes that each device receives per iteration, by purpose (ring algorithms, float32)."""
     h = config.hyper
     assert isinstance(h, Mappo)
     spec = envs.make(config.env).spec
     state = jax.eval_shape(make(config, spec).init, jax.random.key(0))
-    share = (num_devices - 1) / num_devices
+    fraction = (num_devices - 1) / num_devices
     own = owned(h.sharing)._asdict()
     of_agent = {
         name: size(part) // (spec.num_agents if own[name] else 1) for name, part in state.actor._asdict().items()
@@ -66,11 +66,11 @@ def received(config: Config, num_devices: int) -> dict[str, float]:
     times = {"minibatch": steps, "epoch": h.epochs}.get(h.refresh, 1)
     seen = spec.num_agents * (4 * spec.obs_dim + spec.num_actions + 4 * 5) + 4 * (spec.state_dim + 3)
     return {
-        "gradients of what is learned": 4 * steps * 2 * share * size((state.actor, state.critic)),
-        "agents' gradients, in slices": 4 * times * share * spec.num_agents * covered,
-        "Gram matrices": 4 * times * len(groups(h)) * 2 * share * spec.num_agents**2,
-        "the consensus u": 4 * times * share * covered,
-        "chunks, where minibatches mix them": share * h.num_envs * h.rollout * seen if h.minibatches > 1 else 0.0,
+        "gradients of all parameters": 4 * steps * 2 * fraction * size((state.actor, state.critic)),
+        "agents' gradients, in slices": 4 * times * fraction * spec.num_agents * covered,
+        "Gram matrices": 4 * times * len(groups(h)) * 2 * fraction * spec.num_agents**2,
+        "the consensus u": 4 * times * fraction * covered,
+        "chunks, where minibatches mix them": fraction * h.num_envs * h.rollout * seen if h.minibatches > 1 else 0.0,
     }
 
 
@@ -79,16 +79,16 @@ def size(tree: PyTree) -> int:
 
 
 def traffic(smoke: bool) -> Iterator[Line]:
-    """By purpose, against every device receiving all agents' gradients."""
+    """Bytes by purpose, relative to sending all agents' gradients to every device."""
     found = received(workload("grasp-mappo", ENV, smoke, scope="both"), 2)
-    whole = 2 * found["agents' gradients, in slices"]  # summed for everyone, not scattered
+    whole = 2 * found["agents' gradients, in slices"]  # all-reduced, not reduce-scattered
     for purpose, number in found.items():
         case = f"{purpose}, 2 devices"
         yield Line(case, number / 1e3, "kB/iteration", number / whole, "all agents' gradients", peak_mb())
 
 
 def agents(num_agents: int, parameters: int, smoke: bool) -> Iterator[Line]:
-    """The Gram matrix, and all of the consensus, from gradients that are there."""
+    """The Gram matrix and the whole consensus of given gradients."""
     grads = jax.random.normal(jax.random.key(0), (num_agents, parameters)) + 0.1
     gram, min_norm = jax.jit(consensus.gram), jax.jit(consensus.min_norm)
     taken = in_turns({"gram": lambda: gram(grads), "consensus": lambda: min_norm(grads)}, rounds=2 if smoke else 5)

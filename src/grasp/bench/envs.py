@@ -1,4 +1,4 @@
-"""Environments alone, without any learning."""
+"""Environments alone, without learning."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +15,7 @@ STEPS = 50
 
 
 def at_random() -> Algorithm:
-    """Any legal action, without memory."""
+    """An algorithm that draws legal actions uniformly."""
 
     def act(state: Any, memory: Any, observation: Observation, key: Key, greedy: bool) -> Decision:
         return Decision(jax.random.categorical(key, jax.numpy.where(observation.avail, 0.0, -1e9)), (), ())
@@ -24,7 +24,7 @@ def at_random() -> Algorithm:
 
 
 def player(env_name: str, num_envs: int) -> Callable[[], Any]:
-    """Play STEPS more steps in every copy each time it is called; episodes follow each other."""
+    """A function that plays STEPS more steps in every copy each time it is called."""
     env = base.compiled(env_name)
     algorithm = at_random()
     arena = [rollout.open_arena(env, algorithm, num_envs, jax.random.key(0)), jax.random.key(1)]
@@ -42,7 +42,7 @@ def player(env_name: str, num_envs: int) -> Callable[[], Any]:
 
 
 def run(smoke: bool) -> Iterator[Line]:
-    """Environment steps a second with random legal actions, resets included, and how they fall with agents."""
+    """Environment steps per second with random legal actions, resets included, by number of agents."""
     num_envs = (SMOKE if smoke else WORKLOAD)["num_envs"]
     rates: dict[str, float] = {}
     for name in ENVS[:1] if smoke else ENVS:

@@ -1,4 +1,4 @@
-"""The cost of one gradient per agent where all agents share one actor: the paper's reason not to share all of it."""
+"""The cost of one gradient per agent in a shared actor, the paper's reason not to share the whole actor."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,7 +20,7 @@ SUM = "the sum of all agents' gradients"
 
 
 def run(smoke: bool) -> Iterator[Line]:
-    """Time of every agent's own gradient / of their sum, over one batch in one shared actor."""
+    """Time of all per-agent gradients relative to their sum, over one batch in one shared actor."""
     for env in ENVS[:1] if smoke else ENVS:
         config = workload("grasp-mappo", env, smoke, sharing="shared")
         assert isinstance(config.hyper, Mappo)
@@ -32,7 +32,7 @@ def run(smoke: bool) -> Iterator[Line]:
 
 
 def programs(hyper: Mappo, actor: Actor, tiles: Batch) -> dict[str, Callable[[], PyTree]]:
-    """The same batch, differentiated in four ways."""
+    """Four ways to differentiate the same batch."""
     weight = ppo.step_weights(hyper, tiles.steps.alive)
 
     def summed(actor: Actor, tiles: Batch) -> PyTree:
@@ -46,8 +46,8 @@ def programs(hyper: Mappo, actor: Actor, tiles: Batch) -> dict[str, Callable[[],
 
     ways = {
         SUM: summed,
-        "every agent's, vmap(grad)": lambda a, t: grasp.surrogate_gradients(hyper, a, ("backbone", "head"), t),
-        "of every agent's inputs, one pass": partial(of_inputs, weight),
-        "of every agent's inputs, one pass per agent (Listing 1)": in_turn,
+        "agents' gradients, vmap(grad)": lambda a, t: grasp.surrogate_gradients(hyper, a, ("backbone", "head"), t),
+        "agents' input gradients, one pass": partial(of_inputs, weight),
+        "agents' input gradients, one pass per agent (Listing 1)": in_turn,
     }
     return {name: partial(jax.jit(way), actor, tiles) for name, way in ways.items()}

@@ -1,4 +1,4 @@
-"""Simulators in a pool of workers beside their own plain loop."""
+"""Simulators in worker processes compared with the simulator's own plain loop."""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from grasp.types import GraspError, Host
 
 WORKERS = 2
 ROUNDS = 9
-"""Episodes end at random, and a reset takes as long as many steps."""
+"""Many, since episodes end at random and a reset takes as long as many steps."""
 LOOP = """
 import sys
 for line in sys.stdin:
@@ -67,9 +67,9 @@ def step():
 class Case(NamedTuple):
     env: str
     bare: str
-    """The loop that whoever uses the simulator alone would write."""
+    """The loop of a program that uses the simulator directly."""
     stepped: str
-    """The loop of what the workers step, over as many copies: engines that take turns slow each other's memory."""
+    """The same loop over as many copies as a worker has, since engines that take turns compete for caches."""
     copies: int
     rollout: int
 
@@ -81,7 +81,7 @@ CASES = [
 
 
 def run(smoke: bool) -> Iterator[Line]:
-    """A pool of two workers against one and two processes of the simulator's own loop, and memory."""
+    """Two workers against one and two processes of the simulator's own loop, and memory."""
     for case in CASES[:1] if smoke or not is_installed(CASES[-1].env) else CASES:
         yield from measured(case, smoke)
 
@@ -117,18 +117,18 @@ def measured(case: Case, smoke: bool) -> Iterator[Line]:
         yield Line(f"{case.env}, its own loop", steps / taken["one"], "steps/s")
         rate, one = steps / taken["pool"], steps / taken["one"]
         yield Line(f"collected from {WORKERS} workers, {copies} copies", rate, "steps/s", rate / one, "its own loop")
-        # both finish together: the loops share the steps, and nobody but them uses the cores
+        # the loops divide the steps between them and are alone on the cores
         lost = 100 * (1 - taken["two"] / taken["pool"])
-        yield Line("of a collection, lost to acting, recording and transport", lost, "%", None, "", peak_mb())
+        yield Line("fraction of a collection lost to acting, recording and transport", lost, "%", None, "", peak_mb())
         held_mb = sum(resident_mb(worker.process.pid) for worker in pool.workers) / copies
-        yield Line(f"memory of {WORKERS} workers, a copy", held_mb, "MB")
+        yield Line(f"memory of {WORKERS} workers, per copy", held_mb, "MB")
 
 
 def looped(host: Host, bare: str, number: int, copies: int, steps: int, held: ExitStack) -> Callable[[], Any]:
-    """So many processes of the simulator's own loop, which share the copies, where it has several, and the steps."""
-    words = [host.command[0], "-c", bare + LOOP, host.command[2], str(copies // number)]  # the adapter, by its path
+    """A function that runs `number` processes of the simulator's own loop, which divide the copies and the steps."""
+    command = [host.command[0], "-c", bare + LOOP, host.command[2], str(copies // number)]  # 2: the adapter's path
     pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
-    children = [subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=nowhere, text=True) for _ in range(number)]
+    children = [subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nowhere, text=True) for _ in range(number)]
     for child in children:
         held.enter_context(child)
         held.callback(child.kill)
@@ -140,7 +140,7 @@ def looped(host: Host, bare: str, number: int, copies: int, steps: int, held: Ex
         for child in children:
             assert child.stdout is not None
             while child.stdout.readline().strip() != "done":
-                assert child.poll() is None, "the simulator's own loop has ended"
+                assert child.poll() is None, "the simulator's own loop has exited"
 
     return go
 

@@ -1,4 +1,4 @@
-"""The other algorithms: HAPPO's turns against MAPPO's one step, and what the consensus adds to QMIX."""
+"""HAPPO compared with MAPPO, and GRASP-QMIX with QMIX."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ Q_SMOKE = {"num_envs": 4, "rollout": 20, "buffer": 100, "batch": 4, "hidden": 8}
 
 
 def run(smoke: bool) -> Iterator[Line]:
-    """HAPPO against MAPPO, by agents; GRASP-QMIX against QMIX; steps a second; the memory of a replayed episode."""
+    """HAPPO against MAPPO, by number of agents; GRASP-QMIX against QMIX; memory of a replayed episode."""
     yield from turns(smoke)
     env = "mpe/simple_spread" if smoke else BATTLE
     configs = {
@@ -26,11 +26,11 @@ def run(smoke: bool) -> Iterator[Line]:
     for algo, seconds in taken.items():
         yield Line(f"{algo}, {env}", configs[algo].steps_per_iteration / seconds, "steps/s", None, "", peak_mb())
     for name in dict.fromkeys(("mpe/simple_spread", env)):
-        yield Line(f"one episode in the replay, {name}", replay_buffer.episode_bytes(envs.make(name).spec) / 1e6, "MB")
+        yield Line(f"one replayed episode, {name}", replay_buffer.episode_bytes(envs.make(name).spec) / 1e6, "MB")
 
 
 def turns(smoke: bool) -> Iterator[Line]:
-    """Iteration times at the same sizes: a turn is a pass over one agent's part, so the work is the same."""
+    """Iteration times at the same sizes: a turn of HAPPO is a pass over one agent's data, so the work is the same."""
     for env in TEAMS[:1] if smoke else TEAMS:
         configs = {
             "mappo, separate actors": workload("mappo", env, smoke, sharing="separate"),

@@ -1,4 +1,4 @@
-"""How time is taken: in turns within a process, or in pinned child processes that start together."""
+"""Timing: in turns within a process, or in pinned child processes that start together."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from grasp.training.runner import build
 from grasp.types import Algorithm, Trajectory
 
 WORKLOAD = {"num_envs": 64, "rollout": 120, "epochs": 10, "minibatches": 1, "chunk": 10, "hidden": 64}
-"""The published settings of the recurrent MAPPO that we compare with."""
+"""The published settings of the recurrent MAPPO that `speed` compares with."""
 SMOKE = {"num_envs": 4, "rollout": 20, "epochs": 2, "minibatches": 1, "chunk": 10, "hidden": 16}
 
 
@@ -37,7 +37,7 @@ class Line(NamedTuple):
 
 
 def peak_mb() -> float:
-    """The most memory this process has held; `getrusage` would count its parent's before the start, too."""
+    """The peak memory of this process. After a fork `getrusage` includes the parent's, so /proc is preferred."""
     status = Path("/proc/self/status")
     if status.exists():
         return int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1]) / 1024  # pyright: ignore[reportOptionalSubscript]
@@ -45,8 +45,8 @@ def peak_mb() -> float:
 
 
 def in_turns(actions: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Median seconds of each action, taken in turns so that a slow minute slows them all. Each runs twice unmeasured:
-    the first call compiles, the second may compile again for the types the first returned."""
+    """Median seconds of each action, taken in turns so that changes in load affect all. Each runs twice unmeasured: the
+    first call compiles, the second may compile again for the types that the first returned."""
     for action in actions.values():
         for _ in range(2):
             jax.block_until_ready(action())
@@ -60,13 +60,13 @@ def in_turns(actions: dict[str, Callable[[], Any]], rounds: int) -> dict[str, fl
 
 
 def workload(algo: str, env: str, smoke: bool, **options: Any) -> Config:
-    """A configuration of the benchmark's sizes."""
+    """A configuration with the benchmark's sizes."""
     sizes = (SMOKE if smoke else WORKLOAD) | options
     return configure(algo, env, {"steps": 10**9, **sizes})
 
 
 def trainer(config: Config) -> Callable[[], Any]:
-    """A function that runs one more whole iteration each time it is called."""
+    """A function that runs one more iteration each time it is called."""
     programs = build(config, 1)
     state = [programs.begin([0])]
 
@@ -78,7 +78,7 @@ def trainer(config: Config) -> Callable[[], Any]:
 
 
 def played(config: Config) -> tuple[Algorithm, Any, Trajectory]:
-    """The algorithm, its fresh state, and one trajectory of it."""
+    """The algorithm, its initial state, and one trajectory."""
     assert isinstance(config.hyper, Mappo)
     programs = build(config, 1)
     env, algorithm, length = base.compiled(config.env), programs.algorithm, config.hyper.rollout
@@ -88,8 +88,8 @@ def played(config: Config) -> tuple[Algorithm, Any, Trajectory]:
 
 
 class Child:
-    """A measurement in a process of its own, pinned to a core ("0,1": to several) or free; it waits for `go` when it is
-    ready."""
+    """A measurement in its own process, pinned to a core ("0,1": to several) or unpinned (None). It compiles, then
+    waits for `go`."""
 
     def __init__(self, task: dict[str, Any], core: int | str | None):
         command = [sys.executable, "-m", "grasp.bench.child", json.dumps(task), "" if core is None else str(core)]
@@ -98,7 +98,7 @@ class Child:
     def wait_ready(self) -> None:
         assert self.process.stdout is not None
         if self.process.stdout.readline().strip() != "ready":
-            raise RuntimeError(f"a benchmark's process ended early, with exit code {self.process.wait()}")
+            raise RuntimeError(f"a benchmark's process exited early with code {self.process.wait()}")
 
     def go(self) -> None:
         assert self.process.stdin is not None
@@ -113,7 +113,7 @@ class Child:
 
 
 def together(tasks: list[dict[str, Any]], cores: Sequence[int | str | None]) -> list[dict[str, float]]:
-    """Results of children that were measured at the same time."""
+    """Results of child processes that run at the same time."""
     children = [Child(task, core) for task, core in zip(tasks, cores, strict=True)]
     for child in children:
         child.wait_ready()

@@ -1,4 +1,4 @@
-"""The quadratic program against other ways to solve it."""
+"""Our solver of the quadratic program compared with others."""
 
 import importlib.util
 import time
@@ -39,7 +39,7 @@ def by_nnls(grams: np.ndarray) -> Callable[[], None]:
 
 
 def run(smoke: bool) -> Iterator[Line]:
-    """Microseconds a solve, 64 problems in one jitted loop; scipy's solver is called from Python."""
+    """Microseconds per solve, 64 problems in one jitted loop; scipy's solver is called from Python."""
     for num in SIZES[:2] if smoke else SIZES:
         for family in ("orthogonal", "conflicting"):
             grams = problems(num, family)

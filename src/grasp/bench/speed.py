@@ -1,4 +1,4 @@
-"""Whole training, in processes of its own."""
+"""Whole training, in child processes."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,14 +21,14 @@ def line(case: str, found: list[dict[str, float]], base: float | None, against: 
 
 
 def run(smoke: bool) -> Iterator[Line]:
-    """Environment steps a second of whole training: against a plain recurrent MAPPO, with seeds, with agents."""
+    """Environment steps per second of whole training: against a plain MAPPO, by seeds, by number of agents."""
     spread = "mpe/simple_spread"
-    yield from against_peer(smoke, spread)
+    yield from against_plain_mappo(smoke, spread)
     free, pinned = [None], list(cores())
     one = together([task("grasp-mappo", spread, smoke, 12)], free)
     yield line("grasp-mappo, one seed, all cores", one, None, "")
     many = together([task("grasp-mappo", spread, smoke, 12)] * len(pinned), pinned)
-    yield line(f"grasp-mappo, {len(pinned)} seeds, a core each", many, one[0]["rate"], "one seed")
+    yield line(f"grasp-mappo, {len(pinned)} seeds, one core each", many, one[0]["rate"], "one seed")
     base = None
     for env in () if smoke else AGENTS:
         found = together([task("grasp-mappo", env, smoke, 2)], [pinned[0]])
@@ -36,14 +36,15 @@ def run(smoke: bool) -> Iterator[Line]:
         yield line(f"grasp-mappo, {env}, one core", found, base, AGENTS[0])
 
 
-def against_peer(smoke: bool, env: str) -> Iterator[Line]:
-    """Seeds counted together: one process a core of ours, against the peer, which uses all cores for one program."""
+def against_plain_mappo(smoke: bool, env: str) -> Iterator[Line]:
+    """Our seeds together, one process per core, against one program of the plain MAPPO on all cores."""
     sizes = SMOKE if smoke else WORKLOAD
-    peer_options = {k: sizes[k] for k in ("num_envs", "rollout", "epochs", "hidden")}
-    peer = {"kind": "peer", "options": {"env_name": env, **peer_options}, "iterations": 1 if smoke else 4}
-    theirs = together([peer], [None])
-    yield line("peer: plain recurrent MAPPO, recurrent critic", theirs, None, "")
+    options = {k: sizes[k] for k in ("num_envs", "rollout", "epochs", "hidden")}
+    plain = {"kind": "plain_mappo", "options": {"env_name": env, **options}, "iterations": 1 if smoke else 4}
+    theirs = together([plain], [None])
+    yield line("plain recurrent MAPPO, recurrent critic", theirs, None, "")
     pinned = list(cores())
     for critic in ("mlp", "gru"):
         ours = together([task("mappo", env, smoke, 12, critic=critic)] * len(pinned), pinned)
-        yield line(f"mappo, {critic} critic, {len(pinned)} seeds, a core each", ours, theirs[0]["rate"], "peer")
+        case = f"mappo, {critic} critic, {len(pinned)} seeds, one core each"
+        yield line(case, ours, theirs[0]["rate"], "plain MAPPO")

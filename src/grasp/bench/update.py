@@ -1,4 +1,4 @@
-"""How much of the processor an update uses."""
+"""The arithmetic efficiency of an update."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ ROWS, CHAIN = 384, 64
 
 
 def model_flops(h: Mappo, spec: EnvSpec) -> float:
-    """Multiply-adds of one update, times two: forward once, backward twice that, every epoch."""
+    """Flops of one update: per epoch one forward pass and a backward pass of twice its cost; a multiply-add is 2."""
     width = h.hidden
     gates = 2 * width * 3 * width
     actor = spec.obs_dim * width + gates + width * spec.num_actions
@@ -25,7 +25,7 @@ def model_flops(h: Mappo, spec: EnvSpec) -> float:
 
 
 def run(smoke: bool) -> Iterator[Line]:
-    """Model flops a second of an update, as a share of a plain float32 matmul's in the same process."""
+    """Model flops per second of an update, relative to a plain float32 matmul in the same process."""
     config = workload("mappo", "mpe/simple_spread", smoke)
     assert isinstance(config.hyper, Mappo)
     algorithm, state, trajectory = played(config)

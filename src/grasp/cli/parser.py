@@ -242,7 +242,7 @@ def add_reproduce(commands: Any, _: list[str]) -> None:
         "reproduce", help="train and compare the runs of a table or figure of the paper, or of its controls"
     )
     command.add_argument("suite", metavar="SUITE", help=", ".join(SUITES))
-    budgets = "; ".join(f"{name}: {budget.words}" for name, budget in BUDGETS.items())
+    budgets = "; ".join(f"{name}: {budget.help}" for name, budget in BUDGETS.items())
     command.add_argument("--budget", default="smoke", help=f"{budgets} (default: smoke)")
     command.add_argument(
         "--out", metavar="DIR", type=named, help="folder of the runs and the report (default: reproduced/SUITE-BUDGET)"

@@ -1,7 +1,7 @@
-"""`grasp reproduce`: a suite's runs, as many at once as there are cores, then their numbers beside the paper's.
+"""`grasp reproduce`: train a suite's runs, as many at once as there are cores, and compare them with the paper.
 
-A suite's directory has a run directory for every environment and entry. What is finished there is left alone, what was
-stopped is resumed, and the rest is begun: a suite may be interrupted as often as one likes.
+A suite's directory has a run directory per environment and entry. Finished runs are kept, stopped ones are resumed, and
+missing ones are created, so a suite may be interrupted at any time.
 """
 
 import re
@@ -45,10 +45,10 @@ def reproduce(
     console: Console | None = None,
     **options: Any,
 ) -> Comparison:
-    """Train what a suite names and compare it; `options` (steps, seeds, …) overrule the budget's.
+    """Train a suite's runs and compare them; `options` (steps, seeds, …) replace those of the budget.
 
-    `on` is where: "local", "ray" or "ray://HOST:PORT".
-    `counterparts` takes, for every environment whose simulator is not JAX, the one of ours that stands in for it.
+    `on` is "local", "ray" or "ray://HOST:PORT". `counterparts` replaces every environment whose simulator is not JAX by
+    our JAX simulation of it, if there is one.
     """
     chosen, long = find(suite, SUITES, "suite"), find(budget, BUDGETS, "budget")
     address_of(on)
@@ -60,21 +60,21 @@ def reproduce(
         check(job)
     lengths = sorted({job.config.steps for job in jobs})
     length = " to ".join(f"{steps:,}" for steps in dict.fromkeys((lengths[0], lengths[-1])))
-    say(console, f"{suite}: {chosen.shows}. {len(jobs)} runs of {length} steps in {home}")
-    failures = carry_out(jobs, on, console)
+    show(console, f"{suite}: {chosen.shows}. {len(jobs)} runs of {length} steps in {home}")
+    failures = train(jobs, on, console)
     if failures:
-        raise GraspError(f"{'; '.join(failures)}; the same command goes on with what is left")
+        raise GraspError(f"{'; '.join(failures)}; type the same command to continue with the unfinished runs")
     result = api.compare(
         [job.path for job in jobs],
         out=home / "report",
         labels=[job.label for job in jobs],
-        claims=claimed(chosen, playable),
+        claims=paper_scores(chosen, playable),
         notes=[*missing, *filter(None, [chosen.note])],
     )
     console.print(beside_the_paper(chosen, result))
-    for words in result.warnings:
-        say(console, words)
-    say(console, f"the report: {home / 'report' / 'report.html'}")
+    for warning in result.warnings:
+        show(console, warning)
+    show(console, f"the report: {home / 'report' / 'report.html'}")
     return result
 
 
@@ -84,16 +84,15 @@ def find(name: str, known: dict[str, Any], what: str) -> Any:
     return known[name]
 
 
-def say(console: Console, words: str) -> None:
-    if words:
-        console.print(Text(words), soft_wrap=True)
+def show(console: Console, message: str) -> None:
+    console.print(Text(message), soft_wrap=True)
 
 
 def scenarios(
     suite: Suite, name: str, budget: str, counterparts: bool, console: Console
 ) -> tuple[dict[str, str], list[str]]:
-    """The environments that can be played here, and which of the suite's each is; what is left out, and why, in words
-    that are also said."""
+    """The environments that can run here, each with the suite's environment that it is or replaces; and a message per
+    environment that is left out."""
     playable, missing = {}, []
     for env in suite.envs:
         stand_in = COUNTERPARTS.get(env)
@@ -105,35 +104,35 @@ def scenarios(
             playable[env] = env
         except GraspError as reason:
             missing.append(f"{env} is left out: {reason}")
-    for words in missing:
-        say(console, words)
+    for message in missing:
+        show(console, message)
     offered = [COUNTERPARTS[env] for env in suite.envs if env in COUNTERPARTS]
     command = f"grasp reproduce {name} --budget {budget} --jax"
     if missing and offered:
-        say(console, f"to run our own simulation of them ({', '.join(offered)}), type: {command}")
+        show(console, f"to run our JAX simulations instead ({', '.join(offered)}), type: {command}")
     if not playable:
-        hint = f"type: {command}" if offered else "and none of it has a counterpart in JAX; type: grasp doctor"
-        raise GraspError(f"nothing of {name} can be played here{';' if offered else ','} {hint}")
+        hint = f"type: {command}" if offered else "and none has a JAX counterpart; type: grasp doctor"
+        raise GraspError(f"no environment of {name} can run here{';' if offered else ','} {hint}")
     return playable, missing
 
 
-def claimed(suite: Suite, playable: dict[str, str]) -> dict[tuple[str, str], str]:
-    """What the paper reports, by the environment that is played and label; told where ours stands in for the game."""
+def paper_scores(suite: Suite, playable: dict[str, str]) -> dict[tuple[str, str], str]:
+    """The paper's scores, by environment and label; with the paper's environment where ours replaces it."""
     return {
-        (env, label): words if env == meant else f"{words} ({meant})"
-        for env, meant in playable.items()
-        for label, words in suite.claims.get(meant, {}).items()
+        (env, label): score if env == original else f"{score} ({original})"
+        for env, original in playable.items()
+        for label, score in suite.paper_scores.get(original, {}).items()
     }
 
 
 def plan(home: Path, env: str, entry: Entry, suite: Suite, budget: Budget, options: dict[str, Any]) -> Job:
-    """The run of an entry in an environment, as its budget has it."""
+    """The run of an entry in an environment, at the budget's length."""
     given = dict(budget.options) | {"steps": budget.steps, "seeds": budget.seeds, "preset": suite.preset}
     given |= dict(entry.options) | (dict(entry.size) if budget.sized else {}) | options
     if entry.decays:
         given.setdefault("decay", given["steps"])
     if isinstance(ALGORITHMS[entry.algo], Qmix):
-        given.setdefault("anneal", min(Qmix.anneal, given["steps"] // 2))  # or a short run would only explore
+        given.setdefault("anneal", min(Qmix.anneal, given["steps"] // 2))  # a short run must not only explore
     folder = re.sub("[^A-Za-z0-9_.=]", "-", env)
     return Job(
         entry.label, home / folder / entry.label, resolved(configure(entry.algo, env, given), envs.simulated(env))
@@ -141,21 +140,21 @@ def plan(home: Path, env: str, entry: Entry, suite: Suite, budget: Budget, optio
 
 
 def check(job: Job) -> None:
-    """Refuse to go on with a run that is another one, before any is trained."""
+    """Refuse a directory with a run of another configuration, before anything is trained."""
     if not is_begun(job):
         return
     found = runs.find(job.path).config
     if found != job.config:
-        raise GraspError(f"{job.path} was begun with another configuration; remove it, or choose another --out")
+        raise GraspError(f"{job.path} has a run with another configuration; remove it, or choose another --out")
 
 
 def is_begun(job: Job) -> bool:
-    """Whether there is a run, whole or in part; not where its directory was only just being made."""
+    """Whether there is a run; a directory whose creation was interrupted is none."""
     return job.path.exists() and not runs.is_unbegun(job.path)
 
 
-def carry_out(jobs: list[Job], on: str, console: Console) -> list[str]:
-    """Train what is left of all runs; the complaints of those that have one."""
+def train(jobs: list[Job], on: str, console: Console) -> list[str]:
+    """Train the unfinished runs; return the error messages of those that failed."""
     begun = {job: runs.find(job.path) for job in jobs if is_begun(job)}
     made = {env: envs.make(env) for env in {job.config.env for job in jobs}}
     built = {job: Built(made[job.config.env], algos.make(job.config, made[job.config.env].spec)) for job in jobs}
@@ -164,20 +163,20 @@ def carry_out(jobs: list[Job], on: str, console: Console) -> list[str]:
     waiting = [job for job in jobs if left[job] or job not in begun]
     if not waiting:
         for job in jobs:
-            say(console, f"{titles[job]}: finished before")
+            show(console, f"{titles[job]}: already finished")
         return []
     with launcher_on(on) as launcher:
         plans = [Plan(job.path, job.config, job.config.seeds, built[job]) for job in waiting]
-        for words in dict.fromkeys(launcher.check(plans)):
-            say(console, words)
+        for message in dict.fromkeys(launcher.check(plans)):
+            show(console, message)
         for job in jobs:
             is_new = job not in begun
             if is_new:
                 begun[job] = runs.create(job.path, job.config, built[job].env.spec)
                 left[job] = tasks_of(begun[job], built[job])
             is_touched = any(begun[job].metrics_log(seed).exists() for seed in job.config.seed_list)
-            state = "" if is_new or not is_touched else ": goes on" if left[job] else ": finished before"
-            say(console, f"{titles[job]}{state}")
+            state = "" if is_new or not is_touched else ": resumed" if left[job] else ": already finished"
+            show(console, f"{titles[job]}{state}")
         tasks = [task for job in waiting for task in left[job]]
         ended = {job: job.config.seeds - sum(len(task.seeds) for task in left[job]) for job in waiting}
         rows = {job.path: RunProgress(titles[job], job.config, ended[job]) for job in waiting}
@@ -185,13 +184,13 @@ def carry_out(jobs: list[Job], on: str, console: Console) -> list[str]:
             failures = launcher.train(tasks, lambda task, line: table(task.run.path, line))
     titled = {job.path: titles[job] for job in jobs}
     for failure in failures:
-        say(console, f"{titled[failure.task.run.path]}: {failure.message}")
+        show(console, f"{titled[failure.task.run.path]}: {failure.message}")
     return [failure.message for failure in failures]
 
 
 def beside_the_paper(suite: Suite, result: Comparison) -> Table:
-    """Our scores in the last tenth of evaluations, and the paper's where it gives one: as mean ± deviation, which it
-    prints (it does not say of which score), and as IQM."""
+    """Our scores in the last tenth of evaluations beside the paper's: as mean ± deviation, like the paper's (which does
+    not define its score), and as IQM."""
     title = f"{suite.shows}: the last tenth of evaluations"
     table = Table(title=Text(title, style="bold"), title_justify="left")
     for column in ("environment", "algorithm", "the paper's mean", "our mean", "our IQM", "95 % interval"):

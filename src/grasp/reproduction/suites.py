@@ -1,8 +1,7 @@
-"""The paper's tables and figures, and the controls they lack, each as a list of runs. Only data: `grasp.reproduction`
-trains them.
+"""The paper's tables and figures, and controls that it does not have, each as a list of runs. Data only.
 
-The paper's numbers are its own: mean ± standard deviation of three seeds, in the real game, with settings that it gives
-only in part. Figures without numbers in the text have none here.
+The paper's scores are means ± standard deviations of three seeds, in the real game, with settings that it reports only
+in part. Figures whose numbers are not in the text have no scores here.
 """
 
 from collections.abc import Mapping
@@ -13,16 +12,16 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Entry(NamedTuple):
-    """A run of a suite, in each of its environments."""
+    """A run that a suite has in each of its environments."""
 
     label: str
-    """What it is called in the report; its folder's name."""
+    """Its label in the report, and the name of its folder."""
     algo: str
     options: Mapping[str, Any] = NOTHING
     size: Mapping[str, int] = NOTHING
-    """Steps and seeds of the budget `results`, where they are not those of all."""
+    """Its own steps and seeds for the budget `results`."""
     decays: bool = False
-    """Whether step sizes fall to zero over the run, however long it is."""
+    """Whether learning rates are annealed to zero over the run, whatever its length."""
 
 
 class Suite(NamedTuple):
@@ -30,31 +29,31 @@ class Suite(NamedTuple):
     envs: tuple[str, ...]
     entries: tuple[Entry, ...]
     preset: str = "paper"
-    claims: Mapping[str, Mapping[str, str]] = NOTHING
-    """What the paper reports, by environment and label."""
+    paper_scores: Mapping[str, Mapping[str, str]] = NOTHING
+    """The paper's scores, by environment and label."""
     note: str = ""
-    """What the reader must know."""
+    """A caveat, printed with the report."""
 
 
 class Budget(NamedTuple):
-    """How long every run of a suite is."""
+    """The length of every run of a suite."""
 
     steps: int
     seeds: int
     options: Mapping[str, Any] = NOTHING
-    words: str = ""
+    help: str = ""
     sized: bool = False
-    """Whether a run's own size overrules it."""
+    """Whether an entry's own `size` replaces steps and seeds."""
 
 
 BUDGETS = {
     "smoke": Budget(
         20_000, 2, MappingProxyType({"eval_interval": 5000, "eval_episodes": 8, "final_episodes": 32}),
-        "minutes: whether everything runs, not who learns",
+        "minutes: checks that everything runs, too short to learn",
     ),
-    "short": Budget(1_000_000, 3, words="a million steps: hours on two cores, days with MA2E or football"),
-    "paper": Budget(10_000_000, 3, words="the paper's ten million steps and three seeds: days on two cores"),
-    "results": Budget(1_000_000, 5, words="what docs/results.md shows: every run as long as there", sized=True),
+    "short": Budget(1_000_000, 3, help="a million steps: hours on two cores, days with MA2E or football"),
+    "paper": Budget(10_000_000, 3, help="the paper's ten million steps and three seeds: days on two cores"),
+    "results": Budget(1_000_000, 5, help="the runs of docs/results.md, at their lengths", sized=True),
 }  # fmt: skip
 
 COUNTERPARTS = {
@@ -67,7 +66,7 @@ COUNTERPARTS = {
     "smacv2/10gen_protoss": "skirmish/protoss_10_vs_10",
     "smacv2/10gen_zerg?n_units=5": "skirmish/zerg_5_vs_5",
 }
-"""What stands in for the real game where it is not installed: our simulation, whose numbers are not the game's."""
+"""Our simulations of scenarios of the real game, for use where it is not installed. Scores are not comparable."""
 
 
 def plain(*algos: str) -> tuple[Entry, ...]:
@@ -87,7 +86,7 @@ ON_POLICY, OFF_POLICY = ("mappo", "grasp-mappo", "happo", "grasp-happo"), ("qmix
 
 
 def tuned(*runs: str | Entry, steps: int, seeds: int = 5, decays: bool = False, **options: Any) -> tuple[Entry, ...]:
-    """The same settings for several algorithms, or beside those of entries, as long as they ran for docs/results.md."""
+    """Entries with common settings, at the lengths of the runs in docs/results.md."""
     size = MappingProxyType({"steps": steps, "seeds": seeds})
     entries = (Entry(run, run) if isinstance(run, str) else run for run in runs)
     return tuple(
@@ -100,7 +99,7 @@ OPERATORS = (
     "min_norm", "min_norm_unit", "frank_wolfe", "mean", "pcgrad", "cagrad", "nash", "nash_normalised", "upgrad",
     "dualproj", "imtl_g", "aligned_mtl", "random",
 )  # fmt: skip
-"""As in `grasp.consensus`, which is not imported for a list of words."""
+"""The names in `grasp.consensus`, which is slow to import; a test compares them."""
 MARINES = {
     "hidden": 128, "num_envs": 128, "epochs": 8, "minibatches": 4, "lr": 1e-3, "critic_lr": 1e-3
 }  # fmt: skip
@@ -142,7 +141,7 @@ SUITES = {
         "Table 1 and its figure, SMAC",
         ("smac/MMM2", "smac/3s5z_vs_3s6z", "smac/5m_vs_6m"),
         TABLE_1,
-        claims={
+        paper_scores={
             "smac/MMM2": reported("0.967 ± 0.031", "0.717 ± 0.218", "0.509 ± 0.168", "0.839 ± 0.021"),
             "smac/3s5z_vs_3s6z": reported("0.783 ± 0.360", "0.619 ± 0.345", "0.461 ± 0.232", "0.027 ± 0.010"),
             "smac/5m_vs_6m": reported("0.909 ± 0.044", "0.815 ± 0.075", "0.350 ± 0.321", "0.372 ± 0.114"),
@@ -152,7 +151,7 @@ SUITES = {
         "Table 1 and its figure, SMACv2",
         ("smacv2/10gen_terran", "smacv2/10gen_protoss", "smacv2/10gen_zerg?n_units=5"),
         TABLE_1,
-        claims={
+        paper_scores={
             "smacv2/10gen_terran": reported("0.467 ± 0.103", "0.571 ± 0.000", "0.233 ± 0.074", "0.583 ± 0.057"),
             "smacv2/10gen_protoss": reported("0.563 ± 0.045", "0.491 ± 0.094", "0.250 ± 0.069", "0.391 ± 0.054"),
             "smacv2/10gen_zerg?n_units=5": reported("0.491 ± 0.084", "0.418 ± 0.083", "0.363 ± 0.020", "0.396 ± 0.065"),
@@ -162,14 +161,14 @@ SUITES = {
         "the figure on Google Research Football",
         ("grf/academy_counterattack_hard", "grf/academy_3_vs_1_with_keeper", "grf/academy_corner"),
         plain("grasp-mappo", "mappo", "ma2e"),
-        note="The paper's tables give the corner 10 agents in one place and 11 in another; 10 here.",
+        note="The paper's tables disagree on the agents of academy_corner (10 or 11); 10 here.",
     ),
     "fig-mpe": Suite("the figure on MPE simple_spread", ("mpe/simple_spread",), plain("grasp-mappo", "mappo")),
     "fig-27m": Suite(
         "the figure on 27m_vs_30m",
         ("smac/27m_vs_30m",),
         plain("grasp-mappo", "mappo"),
-        claims={"smac/27m_vs_30m": {"grasp-mappo": "0.970", "mappo": "0.947"}},
+        paper_scores={"smac/27m_vs_30m": {"grasp-mappo": "0.970", "mappo": "0.947"}},
     ),
     "fig-qmix": Suite(
         "the figure on GRASP-QMIX",
@@ -178,7 +177,7 @@ SUITES = {
         note="The paper does not name the three maps of this figure; these are our guess.",
     ),
     "controls": Suite(
-        "what part of GRASP's effect is the consensus (ALGORITHMS E1 to E7)",
+        "controls: which part of GRASP-MAPPO has an effect",
         ("mpe/simple_spread", "skirmish/3m"),
         CONTROLS,
     ),
@@ -212,7 +211,7 @@ SUITES = {
         preset="default",
     ),
     "results-3m": Suite(
-        "MAPPO, GRASP-MAPPO, HAPPO and QMIX on SMAX 3m to the end",
+        "MAPPO, GRASP-MAPPO, HAPPO and QMIX on SMAX 3m, long runs",
         ("smax/3m",),
         (
             *tuned("mappo", "grasp-mappo", steps=6_000_000, decays=True, **MARINES),
@@ -244,7 +243,7 @@ SUITES = {
         preset="default",
     ),
     "results-skirmish_5m_vs_6m": Suite(
-        "what part of GRASP's effect is the consensus, on Skirmish's 5m_vs_6m",
+        "controls: which part of GRASP-MAPPO has an effect, on Skirmish's 5m_vs_6m",
         ("skirmish/5m_vs_6m",),
         tuned(*CONTROLS, steps=400_000, decays=True, **BATTLES),
         preset="default",
@@ -272,15 +271,15 @@ SUITES = {
     ),
     **{
         f"results-confirmation_{name}": Suite(
-            f"whether what was found on Skirmish holds with new seeds, on {name}",
+            f"confirmation of the results on Skirmish with new seeds, on {name}",
             (f"skirmish/{name}",),
             tuned("mappo", "grasp-mappo", MEAN, UPDATE_SIZE, steps=400_000, seeds=8, seed=200, decays=True, **BATTLES),
             preset="default",
-            note="Decided before the first of these runs, none of whose seeds had been used: the score is the mean of "
-            "all evaluations but that of the untrained team; GRASP-MAPPO is compared with MAPPO, with a step of Adam's "
-            "as long along the agent's own gradient, and with the gradients' mean, on 5m_vs_6m and 8m_vs_9m together, "
-            "scores dealt at random within each map; below 1.7 % of deals (5 % over three questions) a difference "
-            "counts.",
+            note="Fixed before the first of these runs, whose seeds no earlier run had used: the score is the mean of "
+            "all evaluations but that of the untrained team; GRASP-MAPPO is compared with MAPPO, with an equally long "
+            "Adam step along the agent's own gradient, and with the mean of the gradients, on 5m_vs_6m and 8m_vs_9m "
+            "together, by a permutation test that relabels scores within each map; a difference counts if p is below "
+            "1.7 % (5 % over three questions).",
         )
         for name in ("5m_vs_6m", "8m_vs_9m")
     },
