@@ -61,7 +61,7 @@ def sha256(content: bytes) -> str:
 
 
 def hashes_of(directory: Path) -> dict[str, Hashes] | None:
-    """The hashes of a condensed run by seed; None where it is not condensed. Seeds with only the hash of the original are
+    """The hashes of a condensed run by seed; None where it is not condensed. Seeds with only the original's hash are
     left out: older versions wrote no other."""
     if not (directory / CONDENSED).is_file():
         return None
