@@ -1,4 +1,4 @@
-"""How Skirmish's battles begin: SMAC's formations exactly, SMACv2's teams and places by their distributions."""
+"""How Skirmish's battles start: SMAC's formations exactly, SMACv2's teams and positions by their distributions."""
 
 import functools
 import math
@@ -7,8 +7,7 @@ import jax
 import numpy as np
 import pytest
 from env_contract import FAST_COMPILE
-from test_skirmish_contract import FIXED, RACES, SIZES, names_of
-from test_skirmish_mechanics import BODIES
+from skirmish_cases import BODIES, FIXED, RACES, SIZES, TEAMS, listed, names_of
 
 from grasp.envs.skirmish import env as skirmish
 from grasp.envs.skirmish import spawns
@@ -16,18 +15,6 @@ from grasp.envs.skirmish.maps import find
 from grasp.envs.skirmish.unit_stats import NAMES
 
 NUM_DRAWS = 4000
-TEAMS = {
-    "2s3z": ({"stalker": 2, "zealot": 3},) * 2,
-    "3s5z": ({"stalker": 3, "zealot": 5},) * 2,
-    "3s5z_vs_3s6z": ({"stalker": 3, "zealot": 5}, {"stalker": 3, "zealot": 6}),
-    "MMM": ({"marine": 7, "marauder": 2, "medivac": 1},) * 2,
-    "MMM2": ({"marine": 7, "marauder": 2, "medivac": 1}, {"marine": 8, "marauder": 3, "medivac": 1}),
-} | {task: ({"marine": SIZES[task][0]}, {"marine": SIZES[task][1]}) for task in FIXED if "m" in task}
-"""Allies and enemies in the order in which the map creates them."""
-
-
-def listed(team: dict[str, int]) -> list[str]:
-    return [name for name, number in team.items() for _ in range(number)]
 
 
 def strips(names: list[str], way: int) -> list[tuple[float, float, float]]:

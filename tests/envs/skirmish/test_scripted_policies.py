@@ -1,20 +1,27 @@
-"""Skirmish's scripted teams on scenes made by hand."""
+"""Skirmish's scripted policies on battles placed by hand."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from env_contract import FAST_COMPILE
-from test_skirmish_contract import battle_of, field_of, random_states
+from skirmish_cases import battle_of, field_of
+from skirmish_oracle import random_states
 
 from grasp.envs.skirmish import env as skirmish
 from grasp.envs.skirmish import observation, scripted_policies, spawns
 from grasp.envs.skirmish.state import Battle
 
 FIELD = field_of("MMM")
+
+
 MARAUDER, MARINE, OTHER, MEDIVAC = 0, 2, 3, 9
+
+
 FOE_MEDIVAC = 19
 """Places on MMM; its enemies begin with marines, at 10."""
+
+
 NOOP, STAND, NORTH, SOUTH, EAST, WEST, FIRST = range(7)
 
 

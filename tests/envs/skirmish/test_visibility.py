@@ -1,4 +1,4 @@
-"""How far Skirmish's agents see and shoot, and SMACv2's book of enemies seen, against an oracle that looks in turn."""
+"""Which enemies Skirmish's agents see, with SMACv2's bookkeeping, against an oracle that lets agents look in turn."""
 
 import functools
 import itertools
@@ -8,32 +8,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from env_contract import FAST_COMPILE
-from test_skirmish_contract import (
-    DRAWN,
-    NUM_BATTLES,
-    Scene,
-    battle_of,
-    field_of,
-    observed,
-    random_states,
-    scenes,
-    shown_of,
-)
+from skirmish_cases import battle_of, field_of
+from skirmish_oracle import DRAWN, NUM_BATTLES, View, observed, random_states, shown_of, views
 
 from grasp.envs.skirmish import env as skirmish
 from grasp.envs.skirmish import smacv2_visibility
 from grasp.envs.skirmish.unit_stats import NAMES
 
 
-def looked(scene: Scene, holder, order) -> tuple[tuple[int, ...], tuple[frozenset[int], ...]]:
+def looked(view: View, holder, order) -> tuple[tuple[int, ...], tuple[frozenset[int], ...]]:
     """SMACv2's book after the agents looked in this order, and whom each was not shown: one enemy after another."""
-    holder, hidden = list(holder), [frozenset()] * scene.num_allies
+    holder, hidden = list(holder), [frozenset()] * view.num_allies
     for n in order:
-        if not scene.alive(n):
+        if not view.alive(n):
             continue
         wiped = set()
         for e in range(len(holder)):
-            if scene.far(n, scene.num_allies + e) < scene.sight(n) and holder[e] == smacv2_visibility.NOBODY:
+            if view.far(n, view.num_allies + e) < view.sight(n) and holder[e] == smacv2_visibility.NOBODY:
                 holder[e] = n
             if holder[e] == smacv2_visibility.NOBODY:
                 wiped |= set(range(e))
@@ -47,11 +38,11 @@ def test_observations_with_the_book_follow_some_order_of_looking(task):
     after, shown = shown_of(task)
     before = np.asarray(random_states(task).holder)
     wiped = 0
-    for b, scene in enumerate(scenes(task)):
-        orders = itertools.permutations(range(scene.num_allies))
-        possible = {looked(scene, before[b], order) for order in orders}
+    for b, view in enumerate(views(task)):
+        orders = itertools.permutations(range(view.num_allies))
+        possible = {looked(view, before[b], order) for order in orders}
         fitting = [hidden for holder, hidden in possible if holder == tuple(after.holder[b])]
-        seen = [[observed(scene, n, hidden[n]) for n in range(scene.num_allies)] for hidden in fitting]
+        seen = [[observed(view, n, hidden[n]) for n in range(view.num_allies)] for hidden in fitting]
         errors = [np.abs(shown.obs[b] - np.array(obs)).max() for obs in seen]
         assert errors, f"battle {b}: nobody can have become holder like this"
         assert min(errors) <= 1e-6, f"battle {b}"

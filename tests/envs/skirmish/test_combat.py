@@ -1,67 +1,15 @@
-"""Skirmish's game loops on hand-made battles, against the numbers of the specification."""
+"""Skirmish's shots, splash damage and healing, on battles placed by hand."""
 
-import functools
 import itertools
 import math
-from collections.abc import Callable
-from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from env_contract import FAST_COMPILE
-from test_skirmish_contract import FACTS, battle_of
+from skirmish_cases import BODIES, FACTS, FOE, LITE, TARGETS, WEAPONS, Put, fighter, play, rules_for, set_up
 
-from grasp.envs.skirmish import env as skirmish
-from grasp.envs.skirmish import game_loop
-from grasp.envs.skirmish.maps import Map
-from grasp.envs.skirmish.state import ATTACK, SCRIPT, STOP, Battle, Rules
-from grasp.envs.skirmish.unit_stats import NAMES, SC2, Profile, Unit, table
+from grasp.envs.skirmish.state import ATTACK, SCRIPT
 
-
-class Weapon(NamedTuple):
-    damage: float
-    hits: int
-    light: float
-    armoured: float
-    period: float
-    reach: float
-    air: bool
-
-
-class Body(NamedTuple):
-    armour: float
-    attributes: str
-    speed: float
-    """A second."""
-    radius: float
-    separation: float
-    inner: float
-
-
-WEAPONS = {
-    "marine": Weapon(6, 1, 0, 0, 13.773, 5, True),
-    "marauder": Weapon(10, 1, 0, 10, 24, 6, False),
-    "stalker": Weapon(13, 1, 0, 5, 29.922, 6, True),
-    "zealot": Weapon(8, 2, 0, 0, 19.2, 0.1, False),
-    "colossus": Weapon(10, 2, 5, 0, 24, 7, False),
-    "zergling": Weapon(5, 1, 0, 0, 11.137, 0.1, False),
-    "baneling": Weapon(20, 1, 15, 0, 0, 0.25, False),
-    "hydralisk": Weapon(12, 1, 0, 0, 13.199, 5, True),
-}
-BODIES = {
-    "marine": Body(0, "light biological", 2.25, 0.375, 0.375, 0.375),
-    "marauder": Body(1, "armoured biological", 2.25, 0.5625, 0.5, 0.375),
-    "medivac": Body(1, "armoured flies", 2.75, 0.75, 0.75, 0),
-    "stalker": Body(1, "armoured", 2.9531, 0.625, 0.625, 0.5),
-    "zealot": Body(1, "light biological", 2.25, 0.5, 0.375, 0.375),
-    "colossus": Body(1, "armoured tall", 2.25, 1.0, 0.75, 0.5625),
-    "zergling": Body(0, "light biological", 2.9531, 0.375, 0.375, 0.375),
-    "baneling": Body(0, "biological", 2.5, 0.375, 0.375, 0.375),
-    "hydralisk": Body(0, "light biological", 2.25, 0.625, 0.5, 0.375),
-}
-TARGETS = ("marine", "marauder", "medivac", "stalker", "zealot", "colossus", "zergling", "baneling", "hydralisk")
 VOLLEYS = {  # to kill an enemy of full health; 0: never
     "marine": (8, 25, 30, 30, 29, 65, 6, 5, 15),
     "marauder": (5, 7, 0, 9, 17, 19, 4, 3, 9),
@@ -72,90 +20,6 @@ VOLLEYS = {  # to kill an enemy of full health; 0: never
     "baneling": (2, 7, 0, 9, 5, 19, 1, 2, 3),
     "hydralisk": (4, 12, 14, 14, 14, 31, 3, 3, 8),
 }
-SIDE = 6
-"""Places of a side in the arena; an enemy's place is SIDE + its number."""
-FOE = SIDE
-COPIES = 16
-
-
-class Put(NamedTuple):
-    """A unit of a hand-made battle. Without a name the place is empty."""
-
-    name: str
-    x: float
-    y: float
-    order: int = STOP
-    target: int = -1
-    goal: tuple[float, float] = (0.0, 0.0)
-    hp: float | None = None
-    shield: float | None = None
-    energy: float = 50.0
-    cooldown: float = 0.0
-
-
-NOT_THERE = Put("marine", 1.0, 9.0, hp=0.0, shield=0.0)
-
-
-def rules_for(side: int, scripted: tuple[bool, bool] = (False, True)) -> Rules:
-    """The rules of a SMAC map on which anything may stand anywhere."""
-    everyone = Map(TARGETS[:side] * 2, TARGETS[:side] * 2, 100)
-    rules = skirmish.rules_of(everyone, skirmish.Options())
-    return rules._replace(
-        num_allies=side, num_units=2 * side, shields=True, healers=tuple(range(2 * side)), sweeps=True, explodes=True,
-        hits=2, scripted=scripted,
-    )  # fmt: skip
-
-
-def set_up(battles: list[tuple[list[Put], list[Put]]], side: int, profile: Profile = "sc2") -> tuple[Unit, Battle]:
-    """(allies, enemies) of every copy as arrays [N, B]."""
-    rows = [[*a, *[NOT_THERE] * (side - len(a)), *e, *[NOT_THERE] * (side - len(e))] for a, e in battles]
-    units = [list(column) for column in zip(*rows, strict=True)]
-    kind = np.array([[NAMES.index(put.name) for put in line] for line in units])
-    enemy = (np.arange(2 * side) >= side).astype(int)[:, None]
-    unit = Unit(*(jnp.asarray(column[enemy, kind]) for column in table(profile)))
-
-    def field(name: str) -> np.ndarray:
-        return np.array([[getattr(put, name) for put in line] for line in units])
-
-    def filled(name: str, full) -> np.ndarray:
-        given = np.array([[np.nan if v is None else v for v in line] for line in field(name)], np.float32)
-        return np.where(np.isnan(given), np.asarray(full), given)
-
-    values = (field("x"), field("y"), filled("hp", unit.hp), filled("shield", unit.shield))
-    values += (field("energy") * np.asarray(unit.heals), field("cooldown"))
-    battle = battle_of(*(np.asarray(v, np.float32) for v in values))
-    goal = np.array([[put.goal for put in line] for line in units], np.float32)
-    orders = (jnp.asarray(field(name), jnp.int32) for name in ("order", "target"))
-    order, target = orders
-    goal_x, goal_y = jnp.asarray(goal[..., 0]), jnp.asarray(goal[..., 1])
-    return unit, battle._replace(order=order, target=target, goal_x=goal_x, goal_y=goal_y)
-
-
-@functools.cache
-def fighter(rules: Rules):
-    def fight(unit: Unit, battle: Battle) -> Battle:
-        return game_loop.fight(rules, unit, battle, jnp.zeros_like(battle.x))
-
-    return jax.jit(fight, compiler_options=FAST_COMPILE)
-
-
-ARENA = rules_for(SIDE)
-
-
-def play(
-    battles: list[tuple[list[Put], list[Put]]],
-    steps: int,
-    edit: Callable[[int, Battle], Battle] = lambda _, battle: battle,
-    rules: Rules = ARENA,
-) -> Battle:
-    """The battles from before the first step on, [T + 1, N, B]; `edit` meddles after each step."""
-    padding = [([], [])] * (COPIES - len(battles))
-    unit, battle = set_up(battles + padding, rules.num_allies, "smaclite" if rules.smaclite else "sc2")
-    story = [battle]
-    for t in range(steps):
-        battle = edit(t, fighter(rules)(unit, battle))
-        story.append(battle)
-    return jax.tree.map(lambda *v: np.stack(v), *story)
 
 
 def volley(name: str, target: str, hp: float, shield: float) -> tuple[float, float]:
@@ -169,43 +33,6 @@ def volley(name: str, target: str, hp: float, shield: float) -> tuple[float, flo
         if raw > absorbed:
             hp -= max(raw - absorbed - body.armour, 0.5)
     return max(hp, 0.0), shield
-
-
-def test_stats_are_the_specifications():
-    units = table("sc2")
-    for k, name in enumerate(NAMES):
-        fact, body = FACTS[name], BODIES[name]
-        stat = {field: getattr(units, field)[:, k].tolist() for field in Unit._fields}
-        expected = {"shield": fact.shield, "armour": body.armour, "radius": body.radius, "separation": body.separation}
-        expected |= {"regenerates": 0.2734 / 16 if name in ("zergling", "baneling", "hydralisk") else 0.0}
-        expected |= {word: float(word in body.attributes.split()) for word in ("light", "armoured", "biological")}
-        expected |= {"flies": float("flies" in body.attributes), "tall": float("tall" in body.attributes)}
-        if name in WEAPONS:
-            weapon = WEAPONS[name]
-            expected |= {"damage": weapon.damage, "hits": weapon.hits, "bonus_light": weapon.light, "inner": body.inner}
-            expected |= {"bonus_armoured": weapon.armoured, "period": weapon.period, "hits_air": float(weapon.air)}
-        for field, value in expected.items():
-            assert stat[field] == pytest.approx([value] * 2, rel=1e-6), (name, field)
-        assert stat["hp"] == [fact.hp, 90 if name == "hydralisk" else fact.hp]
-        assert stat["speed"] == pytest.approx([body.speed / 16, (2.5 if name == "medivac" else body.speed) / 16])
-        assert stat["reach"] == pytest.approx([WEAPONS[name].reach if name in WEAPONS else 4] * 2)
-
-
-@pytest.mark.parametrize("drawn", [False, True])
-def test_a_new_unit_is_a_row(monkeypatch, drawn):
-    """What the rules of a map reckon with is what its units can do, by the table alone."""
-    task, name = ("zerg_5_vs_5", "hydralisk") if drawn else ("3m", "marine")
-    plain = skirmish.field_of(task).rules
-    assert (plain.shields, plain.healers, plain.layers, plain.sweeps, plain.hits) == (False, (), False, False, 1)
-    assert plain.explodes == drawn
-    odd = SC2[name]._replace(shield=10.0, heals=True, tall=True, sweeps=True, explodes=True, hits=3)
-    monkeypatch.setitem(SC2, name, odd)
-    rules = skirmish.field_of(task).rules
-    assert rules.shields
-    assert rules.layers
-    assert rules.sweeps
-    assert rules.explodes
-    assert (rules.hits, rules.healers) == (3, tuple(range(rules.num_units)))
 
 
 def test_volleys_of_every_pair():
@@ -285,36 +112,67 @@ def test_a_hit_that_breaks_the_shield():
     assert (story.shield[1, FOE, :3] == 0).all()
 
 
-def test_a_shield_grows_160_loops_after_the_last_hit():
-    """One shot at the first loop: the shield grows in all eight loops of the twenty-first step."""
-    battles = [([Put("stalker", 16, 16)], [Put("marine", 18, 16, SCRIPT)])]
-    battles += [([Put("stalker", 16, 16, hp=0.0, shield=20.0), Put("zealot", 20, 20, shield=49.9)], [])]
-
-    def disarm(_: int, battle: Battle) -> Battle:
-        return battle._replace(order=battle.order.at[FOE].set(STOP))
-
-    story = play(battles, 40, disarm)
-    shield = story.shield[:, 0, 0]
-    assert (shield[1:21] == 74).all()
-    assert shield[21] == pytest.approx(74 + 8 * 0.125, abs=1e-4)
-    np.testing.assert_allclose(np.diff(shield)[21:25], 1.0, atol=1e-4)
-    assert shield.max() == shield[-1] == 80
-    assert (story.hp[:, 0, 0] == 80).all()
-    assert (story.shield[:, 0, 1] <= 20).all()
-    assert story.shield[-1, 1, 1] == 50
+def test_smaclites_armour_may_take_all_of_a_hit_and_its_dead_banelings_do_not_explode():
+    """Of a marine's 6 half a point passes 5.5 of shield, and not the armour; in the game half a point always does."""
+    shot = ([Put("marine", 15, 16, ATTACK, FOE)], [Put("stalker", 16, 16, shield=5.5)])
+    killed = ([Put("marine", 16, 16, ATTACK, FOE)], [Put("baneling", 17.5, 16, hp=5.0)])
+    for rules, expected in ((LITE, (0.0, 0.0)), (rules_for(6), (0.5, 35.0))):
+        story = play([shot, killed], 1, rules=rules)
+        assert story.shield[1, FOE, 0] == 0
+        assert story.hp[1, FOE, 1] == 0
+        assert (story.hp[0, FOE, 0] - story.hp[1, FOE, 0], 45 - story.hp[1, 0, 1]) == expected
 
 
-def test_zerg_and_energy_grow_and_stop_at_their_most():
-    battles = [
-        ([Put("zergling", 10, 16, hp=10.0), Put("hydralisk", 12, 16, hp=79.9), Put("marine", 14, 16, hp=10.0)], []),
-        ([Put("medivac", 10, 16, hp=10.0), Put("medivac", 13, 16, energy=199.9), Put("baneling", 20, 20, hp=0.0)], []),
-    ]
-    story = play(battles, 10)
-    np.testing.assert_allclose(story.hp[:, 0, 0], 10 + np.arange(11) * 8 * 0.2734 / 16, atol=1e-4)
-    assert (story.hp[-1, 1, 0], story.hp[-1, 2, 0], story.hp[-1, 0, 1]) == (80, 10, 10)
-    np.testing.assert_allclose(story.energy[:, 0, 1], 50 + np.arange(11) * 8 * 0.5625 / 16, atol=1e-4)
-    assert story.energy[-1, 1, 1] == 200
-    assert story.hp[-1, 2, 1] == 0
+def test_a_colossus_sweeps_across_its_line_of_fire():
+    """A rectangle of 2.8 by 0.3 around the target: whose circle touches it takes both hits, on the ground only."""
+    beside = [(1.7, 0.0), (1.8, 0.0), (0.0, 0.5), (0.0, 0.55), (1.6, 0.4), (1.7, 0.42), (-1.7, 0.0), (0.0, -0.5)]
+    hit = [True, False, True, False, True, False, True, True]
+    turn = np.array([[0.6, 0.8], [-0.8, 0.6]])  # the line of fire, and across it
+    battles = []
+    for across, along in beside:
+        aim, place = np.array([16.0, 16.0]), along * turn[0] + across * turn[1]
+        stand = aim - 5 * turn[0]
+        colossus = Put("colossus", stand[0], stand[1], ATTACK, FOE)
+        friend = Put("marine", *(aim + 0.1))
+        foes = [Put("marine", *aim), Put("marine", *(aim + place)), Put("medivac", *aim)]
+        battles.append(([colossus, friend], foes))
+    story = play(battles, 1)
+    lost = story.hp[0] - story.hp[1]
+    n = len(beside)
+    assert lost[FOE, :n].tolist() == [30] * n
+    assert lost[FOE + 1, :n].tolist() == [30 if touched else 0 for touched in hit]
+    assert not lost[FOE + 2, :n].any(), "a flying unit was swept"
+    assert not lost[:2, :n].any(), "friendly fire"
+
+
+def test_a_baneling_explodes_at_its_target():
+    """It dies. Whose edge is within 2.2, on the ground and on the other side, is hurt: 35, 20 if not light."""
+    friends = [Put("baneling", 16, 16, ATTACK, FOE), Put("marine", 16, 17)]
+    near = Put("marine", 16 + 0.75 + 0.24, 16)
+    others = [("marine", 2.56), ("marine", 2.59), ("marauder", 2.75), ("marauder", 2.78), ("medivac", 1.0)]
+    battles = [(friends, [near, Put(name, 16 - far, 16)]) for name, far in others]
+    story = play([*battles, (friends, [near._replace(x=16 + 0.75 + 0.6)])], 1)
+    lost = story.hp[0] - story.hp[1]
+    assert (story.hp[1, 0, :5] == 0).all()
+    assert lost[FOE, :5].tolist() == [35] * 5
+    assert lost[FOE + 1, :5].tolist() == [35, 0, 19, 0, 0]
+    assert not lost[1, :6].any(), "friendly fire"
+    assert lost[FOE, 5] == 35, "it did not run to its target"
+
+
+def test_a_baneling_that_is_killed_explodes_one_loop_later():
+    """Shot in the last loop of a step, it harms in the next; killed by another's blast it explodes too."""
+    shooter = Put("marine", 16, 16, ATTACK, FOE, cooldown=8.0)
+    shot = ([shooter, Put("marine", 17, 17)], [Put("baneling", 17.5, 16, hp=5.0), Put("zergling", 18, 16)])
+    chain = (
+        [Put("baneling", 16, 16, ATTACK, FOE, cooldown=8.0), Put("marine", 18, 17)],
+        [Put("zergling", 16.9, 16), Put("baneling", 17.8, 16, hp=15.0)],
+    )
+    story = play([shot, chain], 2)
+    assert story.hp[1, [0, 1, FOE], 0].tolist() == [45, 45, 0]
+    assert story.hp[2, [0, 1, FOE + 1], 0].tolist() == [10, 10, 35]
+    assert story.hp[1, [0, 1, FOE, FOE + 1], 1].tolist() == [0, 45, 0, 0]
+    assert story.hp[2, 1, 1] == 10
 
 
 def test_healing_rate_cost_and_limits():

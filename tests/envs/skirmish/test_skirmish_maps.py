@@ -1,4 +1,4 @@
-"""Skirmish's real maps: their rules, steps worked out by hand, and what a whole episode of them pays."""
+"""Skirmish's maps: the rules that follow from their units, and steps and episodes of real maps."""
 
 import functools
 
@@ -7,11 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from env_contract import FAST_COMPILE
-from test_skirmish_contract import RACES
-from test_skirmish_mechanics import COPIES, Put
-from test_skirmish_starts import TEAMS, listed
+from skirmish_cases import COPIES, RACES, TEAMS, Put, listed
 
 from grasp.envs.skirmish import env as skirmish
+from grasp.envs.skirmish.unit_stats import NAMES, SC2
 from grasp.types import GraspError
 
 STAND, EAST, FIRST = 1, 4, 6
@@ -36,6 +35,23 @@ def test_a_maps_rules_are_what_its_teams_can_do(task):
     assert rules.layers == bool(types & {"medivac", "colossus"})
     assert rules.sweeps == ("colossus" in types)
     assert rules.explodes == ("baneling" in types)
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_a_new_unit_is_a_row(monkeypatch, drawn):
+    """What the rules of a map reckon with is what its units can do, by the table alone."""
+    task, name = ("zerg_5_vs_5", "hydralisk") if drawn else ("3m", "marine")
+    plain = skirmish.field_of(task).rules
+    assert (plain.shields, plain.healers, plain.layers, plain.sweeps, plain.hits) == (False, (), False, False, 1)
+    assert plain.explodes == drawn
+    odd = SC2[name]._replace(shield=10.0, heals=True, tall=True, sweeps=True, explodes=True, hits=3)
+    monkeypatch.setitem(SC2, name, odd)
+    rules = skirmish.field_of(task).rules
+    assert rules.shields
+    assert rules.layers
+    assert rules.sweeps
+    assert rules.explodes
+    assert (rules.hits, rules.healers) == (3, tuple(range(rules.num_units)))
 
 
 @pytest.mark.parametrize("task", ["zerg_5_vs_5", "zerg_10_vs_11"])
@@ -69,7 +85,7 @@ def staged(task: str, scenes: list[dict[int, Put]]) -> skirmish.State:
     battle.hp[:] = battle.shield[:] = 0
     for b, scene in enumerate(scenes):
         for n, put in scene.items():
-            assert skirmish.starts.NAMES[int(state.kind[b, n])] == put.name
+            assert NAMES[int(state.kind[b, n])] == put.name
             battle.x[b, n], battle.y[b, n] = put.x, put.y
             battle.hp[b, n] = full_hp[b, n] if put.hp is None else put.hp
             battle.shield[b, n] = full_shield[b, n] if put.shield is None else put.shield
