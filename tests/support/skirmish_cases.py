@@ -147,7 +147,7 @@ def field_of(task: str, options: skirmish.Options = DEFAULT, size: tuple[int, in
         battlefield = battlefield._replace(allies=battlefield.allies[: size[0]], enemies=battlefield.enemies[: size[1]])
     rules = skirmish.rules_of(battlefield, options)
     codes = observation.codes(battlefield)
-    return skirmish.Field(rules, battlefield, codes, options, skirmish.over_copies(rules))
+    return skirmish.Field(rules, battlefield, codes, options, game_loop.for_one_copy(rules))
 
 
 def names_of(kind) -> list[str]:

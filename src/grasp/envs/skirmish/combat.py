@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from grasp.envs.skirmish.state import Battle, Rules, at, distance, each, row
-from grasp.envs.skirmish.targeting import can_act, is_acting
+from grasp.envs.skirmish.state import Battle, Rules, at, can_act, distance, each, gap, is_acting, row
 from grasp.envs.skirmish.unit_stats import Unit
 
 SWEEP = (1.4, 0.15)
@@ -17,12 +16,6 @@ HEAL_COST = 1.0 / 3
 """Energy for each hit point."""
 HEAL_START = 5.0
 """Energy without which a healer does not begin on someone new."""
-
-
-def gap(unit: Unit, battle: Battle) -> Float[Array, "N B"]:
-    """From everyone's edge to its target's."""
-    far = distance(battle.x, battle.y, at(battle.x, battle.target), at(battle.y, battle.target))
-    return far - unit.radius - at(unit.radius, battle.target)
 
 
 def shoot(rules: Rules, unit: Unit, battle: Battle, delay: Float[Array, "N B"]) -> Battle:

@@ -11,14 +11,12 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Int
 
 from grasp.envs.skirmish import game_loop, movement, observation, reward, smacv2_visibility, spawns
 from grasp.envs.skirmish.maps import MAPS, Map, find
 from grasp.envs.skirmish.observation import Codes
-from grasp.envs.skirmish.state import ATTACK, FIRST_TARGET, MOVE, SCRIPT, STOP, Battle, Rules, sides
-from grasp.envs.skirmish.targeting import is_acting
+from grasp.envs.skirmish.state import ATTACK, FIRST_TARGET, MOVE, SCRIPT, STOP, Battle, Rules, is_acting, sides
 from grasp.envs.skirmish.unit_stats import SMACLITE, Profile, Unit, table
 from grasp.types import Bodies, Env, EnvSpec, GraspError, Key, Observation, Step
 
@@ -85,7 +83,7 @@ def field_of(task: str, **chosen: Any) -> Field:
     if options.profile == "smaclite" and (unknown := sorted(battlefield.types - SMACLITE.keys())):
         raise GraspError(f"profile smaclite has no {unknown[0]}, which fights on '{task}'; use profile sc2")
     rules = rules_of(battlefield, options)
-    return Field(rules, battlefield, observation.codes(battlefield), options, over_copies(rules))
+    return Field(rules, battlefield, observation.codes(battlefield), options, game_loop.for_one_copy(rules))
 
 
 def spec_of(task: str, field: Field) -> EnvSpec:
@@ -129,28 +127,6 @@ def rules_of(battlefield: Map, options: Options) -> Rules:
         enemy=options.enemy,
         most=reward.expected(battlefield) if battlefield.drawn and options.reward_norm == "fixed" else None,
     )
-
-
-def over_copies(rules: Rules) -> Callable[[Unit, Battle, Array], Battle]:
-    """The loops for one copy, which under `vmap` run on all copies at once with the copies' axis last."""
-
-    @custom_vmap
-    def fight(unit: Unit, battle: Battle, delay: Array) -> Battle:
-        alone = jax.tree.map(lambda v: v[:, None], (unit, battle, delay))
-        return jax.tree.map(lambda v: v[:, 0], game_loop.fight(rules, *alone))
-
-    @fight.def_vmap
-    def _(axis_size: int, is_batched: list, unit: Unit, battle: Battle, delay: Array):
-        def last(v: Array, batched: bool) -> Array:
-            return jnp.moveaxis(v, 0, -1) if batched else v[:, None]
-
-        unit = jax.tree.map(last, unit, is_batched[0])
-        wide = jax.tree.map(last, (battle, delay), tuple(is_batched[1:]))
-        wide = jax.tree.map(lambda v: jnp.broadcast_to(v, (v.shape[0], axis_size)), wide)
-        after = game_loop.fight(rules, unit, *wide)
-        return jax.tree.map(lambda v: jnp.moveaxis(v, -1, 0), after), jax.tree.map(lambda _: True, after)
-
-    return fight
 
 
 def reset(field: Field, key: Key) -> tuple[State, Observation]:

@@ -1,7 +1,10 @@
 """The order of things within a game loop, and the loops of an environment step."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Int
 
 from grasp.envs.skirmish import combat, movement, targeting
@@ -39,3 +42,25 @@ def fight(rules: Rules, unit: Unit, battle: Battle, delay: Float[Array, "N B"]) 
         return movement.move(rules, unit, battle)
 
     return jax.lax.fori_loop(0, LOOPS_A_STEP, loop, movement.parted(rules, battle))
+
+
+def for_one_copy(rules: Rules) -> Callable[[Unit, Battle, Array], Battle]:
+    """The loops for one copy, which under `vmap` run on all copies at once with the copies' axis last."""
+
+    @custom_vmap
+    def one(unit: Unit, battle: Battle, delay: Array) -> Battle:
+        alone = jax.tree.map(lambda v: v[:, None], (unit, battle, delay))
+        return jax.tree.map(lambda v: v[:, 0], fight(rules, *alone))
+
+    @one.def_vmap
+    def _(axis_size: int, is_batched: list, unit: Unit, battle: Battle, delay: Array):
+        def last(v: Array, batched: bool) -> Array:
+            return jnp.moveaxis(v, 0, -1) if batched else v[:, None]
+
+        unit = jax.tree.map(last, unit, is_batched[0])
+        wide = jax.tree.map(last, (battle, delay), tuple(is_batched[1:]))
+        wide = jax.tree.map(lambda v: jnp.broadcast_to(v, (v.shape[0], axis_size)), wide)
+        after = fight(rules, unit, *wide)
+        return jax.tree.map(lambda v: jnp.moveaxis(v, -1, 0), after), jax.tree.map(lambda _: True, after)
+
+    return one

@@ -5,9 +5,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from grasp.envs.skirmish.combat import gap
-from grasp.envs.skirmish.state import MOVE, SCRIPT, Battle, Rules, at, distance, each, row, sides
-from grasp.envs.skirmish.targeting import can_act, is_acting
+from grasp.envs.skirmish.state import (
+    MOVE,
+    SCRIPT,
+    Battle,
+    Rules,
+    at,
+    can_act,
+    distance,
+    each,
+    gap,
+    is_acting,
+    row,
+    sides,
+)
 from grasp.envs.skirmish.unit_stats import Unit
 
 ARRIVED = 0.5

@@ -105,3 +105,19 @@ def can_hit(unit: Unit, other: Unit) -> Bool[Array, "M B"]:
 def sides(rules: Rules) -> Bool[Array, "N 1"]:
     """Who is an enemy."""
     return (jnp.arange(rules.num_units) >= rules.num_allies)[:, None]
+
+
+def gap(unit: Unit, battle: Battle) -> Float[Array, "N B"]:
+    """From everyone's edge to its target's."""
+    far = distance(battle.x, battle.y, at(battle.x, battle.target), at(battle.y, battle.target))
+    return far - unit.radius - at(unit.radius, battle.target)
+
+
+def can_act(unit: Unit, battle: Battle) -> Bool[Array, "N B"]:
+    """Whose target is one that its weapon can hit: always, but for smaclite's allies."""
+    return can_hit(unit, jax.tree.map(lambda v: at(v, battle.target), unit)) | (unit.heals > 0)
+
+
+def is_acting(battle: Battle) -> Bool[Array, "N *B"]:
+    """Who is alive and has a target to act on."""
+    return (battle.hp > 0) & (battle.target >= 0) & ((battle.order == ATTACK) | (battle.order == SCRIPT))

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from grasp.envs.skirmish.state import ATTACK, SCRIPT, STOP, Battle, Rules, at, can_hit, distance, each, row
+from grasp.envs.skirmish.state import ATTACK, STOP, Battle, Rules, at, can_hit, distance, each, row
 from grasp.envs.skirmish.unit_stats import Unit
 
 LATER = 10_000.0
@@ -110,13 +110,3 @@ def heal_target(
         near = distance(me.x, me.y, them.x, them.y) - my.radius - their.radius <= my.reach
         friend = jnp.where((me.target >= 0) & (them.hp > 0) & (them.hp < their.hp) & near, me.target, friend)
     return jnp.where(my.heals > 0, friend, chosen)
-
-
-def can_act(unit: Unit, battle: Battle) -> Bool[Array, "N B"]:
-    """Whose target is one that its weapon can hit: always, but for smaclite's allies."""
-    return can_hit(unit, jax.tree.map(lambda v: at(v, battle.target), unit)) | (unit.heals > 0)
-
-
-def is_acting(battle: Battle) -> Bool[Array, "N *B"]:
-    """Who is alive and has a target to act on."""
-    return (battle.hp > 0) & (battle.target >= 0) & ((battle.order == ATTACK) | (battle.order == SCRIPT))
