@@ -26,7 +26,7 @@ from grasp.types import Env, Key
 
 JITTERS = {"sc2": (0.5,), "smaclite": (0.0, 0.5)}
 """How far starting positions are shifted in the reference; without shift and noise all episodes are equal."""
-FIXED = [name for name, battlefield in skirmish.MAPS.items() if not battlefield.drawn]
+FIXED = [name for name, battlefield in skirmish.MAPS.items() if not battlefield.generated]
 
 
 class Cell(NamedTuple):
@@ -72,7 +72,9 @@ def outside(script: str, jitter: float, here: Cell, there: Cell) -> list[str]:
     return wrong + (["wins"] if fights and not low - 0.1 <= here.wins <= high + 0.1 else [])
 
 
-def play(env: Env, field: skirmish.Field, names: list[str], episodes: int, key: Key) -> tuple[Array, Array, Array]:
+def play(
+    env: Env, scenario: skirmish.Scenario, names: list[str], episodes: int, key: Key
+) -> tuple[Array, Array, Array]:
     """Return, length and win of each episode of each script: [scripts, episodes]."""
     total = len(names) * episodes
     keys, script = jax.random.split(key, total), jnp.repeat(jnp.arange(len(names)), episodes)
@@ -80,8 +82,8 @@ def play(env: Env, field: skirmish.Field, names: list[str], episodes: int, key: 
     reset_keys, step_keys = own[:, 0], own[:, 1]
 
     def act(script: Array, state: skirmish.State, avail: Array, key: Key) -> Array:
-        unit = skirmish.stats(field, state.kind)
-        actions = [scripted_policies.SCRIPTS[name](field.rules, unit, state.battle, avail, key) for name in names]
+        unit = skirmish.stats(scenario, state.kind)
+        actions = [scripted_policies.SCRIPTS[name](scenario.rules, unit, state.battle, avail, key) for name in names]
         return jnp.stack(actions)[script]
 
     def step(carry: tuple) -> tuple:
@@ -105,8 +107,8 @@ def play(env: Env, field: skirmish.Field, names: list[str], episodes: int, key: 
 def cells(name: str, names: list[str], episodes: int, words: str) -> Iterator[tuple[str, Cell]]:
     """Every script on one map."""
     chosen = base.parse_options(f"skirmish/{name}", words)
-    env, field = skirmish.make(name, **chosen), skirmish.field_of(name, **chosen)
-    found = jax.jit(partial(play, env, field, names, episodes))(jax.random.key(0))
+    env, scenario = skirmish.make(name, **chosen), skirmish.scenario_of(name, **chosen)
+    found = jax.jit(partial(play, env, scenario, names, episodes))(jax.random.key(0))
     for script, returned, length, won in zip(names, *found, strict=True):
         wins, mean, steps = (float(values.mean()) for values in (won, returned, length))
         yield script, Cell(wins, mean, steps, float(returned.std()), episodes, float(length.std()))

@@ -164,11 +164,11 @@ def test_the_film_of_a_battle_shows_the_states_of_the_environment():
 
 
 def test_skirmish_scenes_have_targets():
-    field = skirmish.field_of("MMM")
-    env_state, _ = skirmish.reset(field, jax.random.key(0))
+    scenario = skirmish.scenario_of("MMM")
+    env_state, _ = skirmish.reset(scenario, jax.random.key(0))
     order = jnp.array([ATTACK, MOVE, STOP, *[ATTACK] * 7, *[SCRIPT] * 10])
     target = jnp.arange(20)[::-1]
-    shown = skirmish.scene(field, env_state._replace(battle=env_state.battle._replace(order=order, target=target)))
+    shown = skirmish.scene(scenario, env_state._replace(battle=env_state.battle._replace(order=order, target=target)))
     np.testing.assert_array_equal(shown.target, np.where(np.isin(np.arange(20), [1, 2]), -1, np.arange(20)[::-1]))
     np.testing.assert_array_equal(shown.group, [0] * 10 + [1] * 10)
     assert sorted(map(chr, np.asarray(shown.mark[:10]))) == sorted("mmmmmmmMM+")

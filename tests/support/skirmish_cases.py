@@ -140,14 +140,14 @@ def listed(team: dict[str, int]) -> list[str]:
 
 
 @functools.cache
-def field_of(task: str, options: skirmish.Options = DEFAULT, size: tuple[int, int] | None = None):
+def scenario_of(task: str, options: skirmish.Options = DEFAULT, size: tuple[int, int] | None = None):
     """Everything fixed about a map, or about a smaller one of its kind."""
     battlefield = find(task)
     if size:
         battlefield = battlefield._replace(allies=battlefield.allies[: size[0]], enemies=battlefield.enemies[: size[1]])
     rules = skirmish.rules_of(battlefield, options)
     codes = observation.codes(battlefield)
-    return skirmish.Field(rules, battlefield, codes, options, game_loop.for_one_copy(rules))
+    return skirmish.Scenario(rules, battlefield, codes, options, game_loop.for_one_copy(rules))
 
 
 def names_of(kind) -> list[str]:
@@ -175,7 +175,7 @@ def battle_of(x, y, hp, shield: ArrayLike = 0, energy: ArrayLike = 0, cooldown: 
 @functools.cache
 def fresh_battle() -> Battle:
     """What a battle is made of."""
-    return jax.eval_shape(functools.partial(skirmish.reset, field_of("3m")), jax.random.key(0))[0].battle
+    return jax.eval_shape(functools.partial(skirmish.reset, scenario_of("3m")), jax.random.key(0))[0].battle
 
 
 SIDE = 6
@@ -252,7 +252,7 @@ def fighter(rules: Rules):
 ARENA = rules_for(SIDE)
 
 
-FLAT = rules_for(SIDE)._replace(drawn=True, low=0.0, high=32.0)
+FLAT = rules_for(SIDE)._replace(generated=True, low=0.0, high=32.0)
 """SMACv2's map."""
 
 
@@ -277,14 +277,14 @@ def play(
 
 def placed_on_map(task: str, where: dict[int, tuple[float, float]], **options):
     """A map's rules and units, and a battle in which the named units stand there and all others are dead."""
-    field = skirmish.field_of(task, **options)
-    state, _ = skirmish.reset(field, jax.random.key(0))
+    scenario = skirmish.scenario_of(task, **options)
+    state, _ = skirmish.reset(scenario, jax.random.key(0))
     unit, battle = (
-        jax.tree.map(lambda v: jnp.asarray(v)[:, None], t) for t in (skirmish.stats(field, state.kind), state.battle)
+        jax.tree.map(lambda v: jnp.asarray(v)[:, None], t) for t in (skirmish.stats(scenario, state.kind), state.battle)
     )
     for n in range(battle.x.shape[0]):
         x, y = where.get(n, (0.0, 0.0))
         battle = battle._replace(
             x=battle.x.at[n].set(x), y=battle.y.at[n].set(y), hp=battle.hp.at[n].set(45.0 * (n in where))
         )
-    return field.rules, unit, battle
+    return scenario.rules, unit, battle

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from env_contract import FAST_COMPILE
-from skirmish_cases import FACTS, RACES, SIZES, battle_of, field_of, full_hp, names_of
+from skirmish_cases import FACTS, RACES, SIZES, battle_of, full_hp, names_of, scenario_of
 
 from grasp.envs.skirmish import env as skirmish
 from grasp.envs.skirmish import smacv2_visibility, spawns
@@ -38,12 +38,12 @@ def random_places(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarra
 def random_states(task: str) -> skirmish.State:
     """Many battles of a map in the middle of anything."""
     rng = np.random.default_rng(sum(task.encode()))
-    field, num_allies, num_enemies = field_of(task), *SIZES[task][:2]
+    scenario, num_allies, num_enemies = scenario_of(task), *SIZES[task][:2]
     shape = (NUM_BATTLES, num_allies + num_enemies)
-    if field.battlefield.drawn:
+    if scenario.battlefield.generated:
         kind = rng.choice([NAMES.index(name) for name in RACES[task.split("_")[0]]], shape)
     else:
-        kind = np.broadcast_to(spawns.fixed(field.battlefield)[0], shape)
+        kind = np.broadcast_to(spawns.fixed(scenario.battlefield)[0], shape)
     names = [[NAMES[k] for k in row] for row in kind]
     most = np.array([[full_hp(name, n >= num_allies) for n, name in enumerate(row)] for row in names])
     shield = np.array([[FACTS[name].shield for name in row] for row in names])
@@ -57,7 +57,7 @@ def random_states(task: str) -> skirmish.State:
     )
     battle = battle_of(random_places(rng, shape), random_places(rng, shape), *(v.astype(np.float32) for v in values))
     holder = rng.integers(0, num_allies, (NUM_BATTLES, num_enemies))
-    holder = np.where(rng.random(holder.shape) < 0.7, holder, smacv2_visibility.NOBODY)
+    holder = np.where(rng.random(holder.shape) < 0.7, holder, smacv2_visibility.UNKNOWN)
     action = rng.integers(-1, num_enemies + 6, (NUM_BATTLES, num_allies))
     time = jnp.zeros(NUM_BATTLES, jnp.int32)
     ints = (jnp.asarray(v, jnp.int32) for v in (kind, action, holder))
@@ -68,10 +68,10 @@ def random_states(task: str) -> skirmish.State:
 @functools.cache
 def shown_of(task: str, options: skirmish.Options = DEFAULT):
     """What those battles look like: (states after looking, observations)."""
-    field = field_of(task, options)
+    scenario = scenario_of(task, options)
 
     def show(state: skirmish.State, key: jax.Array):
-        return skirmish.seen(field, skirmish.stats(field, state.kind), state, key)
+        return skirmish.seen(scenario, skirmish.stats(scenario, state.kind), state, key)
 
     keys = jax.random.split(jax.random.key(1), NUM_BATTLES)
     show_all = jax.jit(jax.vmap(show), compiler_options=FAST_COMPILE)
@@ -81,7 +81,7 @@ def shown_of(task: str, options: skirmish.Options = DEFAULT):
 class View(NamedTuple):
     """One battle as the oracle sees it."""
 
-    drawn: bool
+    generated: bool
     num_allies: int
     names: list[str]
     battle: Battle
@@ -95,7 +95,7 @@ class View(NamedTuple):
         return bool(self.battle.hp[n] > 0)
 
     def sight(self, n: int) -> float:
-        return FACTS[self.names[n]].sight if self.drawn else 9.0
+        return FACTS[self.names[n]].sight if self.generated else 9.0
 
     def bits(self, n: int) -> list[float]:
         return [float(self.names[n] == name) for name in self.coded[n >= self.num_allies]]
@@ -127,7 +127,7 @@ def views(task: str) -> list[View]:
 
 def is_walkable(view: View, x: float, y: float) -> bool:
     column, line = int(x), int(y)
-    low, high = (0, 31) if view.drawn else (8, 23)
+    low, high = (0, 31) if view.generated else (8, 23)
     return 0 <= column <= 31 and low <= line <= high
 
 
@@ -138,7 +138,7 @@ def legal_actions(view: View, n: int) -> list[bool]:
         return [True] + [False] * (num_enemies + 5)
     x, y = float(view.battle.x[n]), float(view.battle.y[n])
     moves = [is_walkable(view, x + dx, y + dy) for dx, dy in ((0, 1), (0, -1), (1, 0), (-1, 0))]
-    reach = FACTS[view.names[n]].shoots if view.drawn else 6.0
+    reach = FACTS[view.names[n]].shoots if view.generated else 6.0
     targets = [False] * num_enemies
     for e in range(num_enemies):
         m = view.num_allies + e
@@ -169,7 +169,7 @@ def observed(view: View, n: int, hidden: frozenset[int] = frozenset(), exact_qui
         row = seen_row(view, n, num_allies + e, float(may))
         parts.append([0.0] * len(row) if e in hidden else row)
     parts += [seen_row(view, n, m, 1.0) for m in range(num_allies) if m != n]
-    place = [view.battle.x[n] / 32, view.battle.y[n] / 32] if view.drawn else []
+    place = [view.battle.x[n] / 32, view.battle.y[n] / 32] if view.generated else []
     parts.append([*view.vitals(n), *place, *view.bits(n)])
     return np.concatenate(parts) * view.alive(n)
 

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from skirmish_cases import field_of
+from skirmish_cases import scenario_of
 from skirmish_oracle import (
     CLEAN,
     DEFAULT,
@@ -78,7 +78,7 @@ def test_agents_states_of_their_own(task):
 
 def test_moves_at_the_edges_as_measured():
     """Truncation towards zero: the low edges of the map are permissive, those of the band are not."""
-    flat, band = field_of("terran_5_vs_5"), field_of("3m")
+    flat, band = scenario_of("terran_5_vs_5"), scenario_of("3m")
     places = np.array([[0.4, 0.4], [31.2, 31.2], [0.0, 31.0], [31.0, 0.0], [16.0, 16.0]])
     legal = observation.walkable(flat.rules, jnp.asarray(places[:, 0]), jnp.asarray(places[:, 1]))
     north, south, east, west = np.asarray(legal).T.tolist()

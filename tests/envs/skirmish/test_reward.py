@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from env_contract import FAST_COMPILE
-from skirmish_cases import FACTS, FIXED, SIZES, battle_of, field_of, full_hp, names_of
+from skirmish_cases import FACTS, FIXED, SIZES, battle_of, full_hp, names_of, scenario_of
 from skirmish_oracle import NUM_BATTLES, random_states
 
 from grasp.envs.skirmish import env as skirmish
@@ -19,10 +19,10 @@ from grasp.envs.skirmish.unit_stats import NAMES
 @functools.cache
 def payer(task: str):
     """(kind, before, after, won) -> reward, for many battles."""
-    field = field_of(task)
+    scenario = scenario_of(task)
 
     def pay(kind, before, after, won):
-        return reward.earned(field.rules, skirmish.stats(field, kind), before, after, won)
+        return reward.earned(scenario.rules, skirmish.stats(scenario, kind), before, after, won)
 
     return jax.jit(jax.vmap(pay), compiler_options=FAST_COMPILE)
 
@@ -30,7 +30,7 @@ def payer(task: str):
 @pytest.mark.parametrize("task", FIXED)
 def test_a_whole_win_is_worth_20_and_a_point_its_share(task):
     num_allies, num_enemies = SIZES[task][:2]
-    kind = spawns.fixed(field_of(task).battlefield)[0]
+    kind = spawns.fixed(scenario_of(task).battlefield)[0]
     hp = np.array([FACTS[name].hp for name in names_of(kind)], np.float32)
     shield = np.array([FACTS[name].shield for name in names_of(kind)], np.float32)
     place = np.zeros((3, num_allies + num_enemies), np.float32)
@@ -44,7 +44,7 @@ def test_a_whole_win_is_worth_20_and_a_point_its_share(task):
     np.testing.assert_allclose(paid, [20.0, 20 / SIZES[task][-1], 0.0], rtol=1e-4)
 
 
-def earned(names: list[str], num_allies: int, before, after, won: bool, drawn: bool) -> float:
+def earned(names: list[str], num_allies: int, before, after, won: bool, generated: bool) -> float:
     """The benchmark's shaped reward, enemy by enemy."""
     lost, deaths, most = 0.0, 0.0, 200.0
     for n in range(num_allies, len(names)):
@@ -56,7 +56,7 @@ def earned(names: list[str], num_allies: int, before, after, won: bool, drawn: b
             lost, deaths = lost + strength, deaths + 10
         else:
             lost += strength - float(after.hp[n]) - float(after.shield[n])
-    gained = max(lost + deaths, 0.0) if drawn else abs(lost + deaths)
+    gained = max(lost + deaths, 0.0) if generated else abs(lost + deaths)
     return (gained + 200 * won) * 20 / most
 
 
@@ -90,17 +90,17 @@ def test_rewards(task):
 )
 def test_a_fixed_norm_is_the_average_worth_of_the_map_s_enemies(task, mean):
     num_enemies = SIZES[task][1]
-    fixed, own = (skirmish.field_of(task, reward_norm=norm).rules for norm in ("fixed", "episode"))
-    assert fixed.most == pytest.approx(num_enemies * (10 + mean) + 200)
+    fixed, own = (skirmish.scenario_of(task, reward_norm=norm).rules for norm in ("fixed", "episode"))
+    assert fixed.win_worth == pytest.approx(num_enemies * (10 + mean) + 200)
     unit = skirmish.stats(
-        skirmish.field_of(task), spawns.drawn(skirmish.field_of(task).battlefield, jax.random.key(3))[0]
+        skirmish.scenario_of(task), spawns.generated(skirmish.scenario_of(task).battlefield, jax.random.key(3))[0]
     )
     place = np.zeros(unit.hp.shape, np.float32)
     before = battle_of(place, place, np.array(unit.hp), np.array(unit.shield))
     after = before._replace(hp=before.hp.at[SIZES[task][0] :].set(0.0))
     paid = [float(reward.earned(rules, unit, before, after, jnp.asarray(True))) for rules in (fixed, own)]
     worth = float((unit.hp + unit.shield)[SIZES[task][0] :].sum()) + 10 * num_enemies + 200
-    np.testing.assert_allclose(paid, [20 * worth / fixed.most, 20.0], rtol=1e-5)
+    np.testing.assert_allclose(paid, [20 * worth / fixed.win_worth, 20.0], rtol=1e-5)
 
 
 def ended(names: list[str], num_allies: int, alive) -> tuple[bool, bool]:
@@ -128,13 +128,13 @@ def split(names: list[str], num_allies: int):
 )
 def test_who_has_won(task, names):
     """Every way to be alive, medivac-only sides and mutual extinction among them."""
-    field = field_of(task, size=(2, 2))
+    scenario = scenario_of(task, size=(2, 2))
     kind = jnp.array([NAMES.index(name) for name in names])
     ways = list(itertools.product([True, False], repeat=4))
 
     def end(hp):
-        unit = skirmish.stats(field, kind)
-        return reward.outcome(field.rules, unit, battle_of(hp, hp, hp))
+        unit = skirmish.stats(scenario, kind)
+        return reward.outcome(scenario.rules, unit, battle_of(hp, hp, hp))
 
     over, won = jax.jit(jax.vmap(end), compiler_options=FAST_COMPILE)(jnp.array(ways, jnp.float32) * 30)
     expected = [ended(names, 2, way) for way in ways]
@@ -144,15 +144,15 @@ def test_who_has_won(task, names):
 def test_smaclite_pays_for_what_is_healed_again_and_its_healers_hold_the_field():
     """MMM: an enemy loses 9 and is healed 6 of them for 2 energy; then the enemy's medivac is left alone."""
     for profile, points, ends in (("sc2", 3.0, (True, True)), ("smaclite", 9.0, (False, False))):
-        field = skirmish.field_of("MMM", profile=profile)
-        kind, _ = spawns.fixed(field.battlefield)
-        unit = skirmish.stats(field, jnp.asarray(kind))
+        scenario = skirmish.scenario_of("MMM", profile=profile)
+        kind, _ = spawns.fixed(scenario.battlefield)
+        unit = skirmish.stats(scenario, jnp.asarray(kind))
         place, heals = np.zeros(unit.hp.shape), np.array(unit.heals) > 0
         before = battle_of(place, place, np.array(unit.hp), energy=50.0 * heals)
-        enemy = np.arange(len(kind)) >= field.rules.num_allies
+        enemy = np.arange(len(kind)) >= scenario.rules.num_allies
         energy = (50.0 + 8 * 0.5625 / 16 - 2.0 * enemy) * heals
-        after = before._replace(hp=before.hp.at[field.rules.num_allies].add(-3.0), energy=jnp.asarray(energy))
-        paid = float(reward.earned(field.rules, unit, before, after, jnp.asarray(False)))
+        after = before._replace(hp=before.hp.at[scenario.rules.num_allies].add(-3.0), energy=jnp.asarray(energy))
+        paid = float(reward.earned(scenario.rules, unit, before, after, jnp.asarray(False)))
         assert paid == pytest.approx(20 * points / 1015, rel=1e-4)
         alone = before._replace(hp=jnp.where(enemy & ~heals, 0.0, before.hp))
-        assert tuple(bool(v) for v in reward.outcome(field.rules, unit, alone)) == ends
+        assert tuple(bool(v) for v in reward.outcome(scenario.rules, unit, alone)) == ends

@@ -5,14 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from env_contract import FAST_COMPILE
-from skirmish_cases import battle_of, field_of
+from skirmish_cases import battle_of, scenario_of
 from skirmish_oracle import random_states
 
 from grasp.envs.skirmish import env as skirmish
 from grasp.envs.skirmish import observation, scripted_policies, spawns
 from grasp.envs.skirmish.state import Battle
 
-FIELD = field_of("MMM")
+FIELD = scenario_of("MMM")
 
 
 MARAUDER, MARINE, OTHER, MEDIVAC = 0, 2, 3, 9

@@ -140,16 +140,16 @@ PINNED = {
 
 def fought(task: str) -> list[float]:
     """Those sums after some steps of a scripted team, under a fixed key."""
-    field = skirmish.field_of(task)
+    scenario = skirmish.scenario_of(task)
     reset, step = (
-        jax.jit(functools.partial(f, field), compiler_options=FAST_COMPILE) for f in (skirmish.reset, skirmish.step)
+        jax.jit(functools.partial(f, scenario), compiler_options=FAST_COMPILE) for f in (skirmish.reset, skirmish.step)
     )
     reset_key, step_key = jax.random.split(jax.random.key(0))
     state, shown = reset(reset_key)
     for t in range(STEPS):
         act_key, env_key = jax.random.split(jax.random.fold_in(step_key, t))
-        unit = skirmish.stats(field, state.kind)
-        action = scripted_policies.nearest(field.rules, unit, state.battle, shown.avail, act_key)
+        unit = skirmish.stats(scenario, state.kind)
+        action = scripted_policies.nearest(scenario.rules, unit, state.battle, shown.avail, act_key)
         state, result = step(state, action, env_key)
         shown = result.observation
     battle = state.battle

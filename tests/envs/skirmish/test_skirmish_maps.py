@@ -19,7 +19,7 @@ STAND, EAST, FIRST = 1, 4, 6
 @pytest.mark.parametrize("task", skirmish.names())
 def test_a_maps_rules_are_what_its_teams_can_do(task):
     """Two hits, beams, explosions, shields and layers by who may take part; healers where medivacs may stand."""
-    rules = skirmish.field_of(task).rules
+    rules = skirmish.scenario_of(task).rules
     if task in TEAMS:
         allies, enemies = (listed(team) for team in TEAMS[task])
         everyone = [*sorted(allies), *enemies]
@@ -37,16 +37,16 @@ def test_a_maps_rules_are_what_its_teams_can_do(task):
     assert rules.explodes == ("baneling" in types)
 
 
-@pytest.mark.parametrize("drawn", [False, True])
-def test_a_new_unit_is_a_row(monkeypatch, drawn):
+@pytest.mark.parametrize("generated", [False, True])
+def test_a_new_unit_is_a_row(monkeypatch, generated):
     """What the rules of a map reckon with is what its units can do, by the table alone."""
-    task, name = ("zerg_5_vs_5", "hydralisk") if drawn else ("3m", "marine")
-    plain = skirmish.field_of(task).rules
+    task, name = ("zerg_5_vs_5", "hydralisk") if generated else ("3m", "marine")
+    plain = skirmish.scenario_of(task).rules
     assert (plain.shields, plain.healers, plain.layers, plain.sweeps, plain.hits) == (False, (), False, False, 1)
-    assert plain.explodes == drawn
+    assert plain.explodes == generated
     odd = SC2[name]._replace(shield=10.0, heals=True, tall=True, sweeps=True, explodes=True, hits=3)
     monkeypatch.setitem(SC2, name, odd)
-    rules = skirmish.field_of(task).rules
+    rules = skirmish.scenario_of(task).rules
     assert rules.shields
     assert rules.layers
     assert rules.sweeps
@@ -58,8 +58,8 @@ def test_a_new_unit_is_a_row(monkeypatch, drawn):
 def test_profile_smaclite_is_refused_where_someone_is_not_in_it(task):
     """Its other units run by another clock than the hydralisk would."""
     with pytest.raises(GraspError, match=rf"no hydralisk.*'{task}'.*sc2"):
-        skirmish.field_of(task, profile="smaclite")
-    assert skirmish.field_of(task.replace("zerg", "protoss"), profile="smaclite").rules.smaclite
+        skirmish.scenario_of(task, profile="smaclite")
+    assert skirmish.scenario_of(task.replace("zerg", "protoss"), profile="smaclite").rules.smaclite
 
 
 def keys(seed: int) -> jax.Array:
@@ -145,8 +145,8 @@ def test_a_weapon_takes_a_loop_less_to_two_more_after_a_shot():
     ("options", "noisy"), [({}, True), ({"cooldown_noise": False}, False), ({"profile": "smaclite"}, False)]
 )
 def test_the_delay_of_weapons_can_be_left_out_and_smaclite_has_none(options, noisy):
-    field = skirmish.field_of("3m", **options)
-    told = field._replace(fight=lambda unit, battle, delay: battle._replace(cooldown=delay))
+    scenario = skirmish.scenario_of("3m", **options)
+    told = scenario._replace(fight=lambda unit, battle, delay: battle._replace(cooldown=delay))
     fresh = jax.tree.map(lambda v: v[0], begun("3m"))
     step = jax.jit(functools.partial(skirmish.step, told), compiler_options=FAST_COMPILE)
     delay = np.asarray(step(fresh, jnp.full(3, STAND), jax.random.key(0))[0].battle.cooldown)

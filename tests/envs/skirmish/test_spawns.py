@@ -121,7 +121,7 @@ def test_no_jitter_puts_anyone_outside_the_walls():
 def drawn(task: str) -> tuple[np.ndarray, np.ndarray]:
     """Many starts: types as names, and places."""
     keys = jax.random.split(jax.random.key(4), NUM_DRAWS)
-    draw = jax.jit(jax.vmap(functools.partial(spawns.drawn, find(task))), compiler_options=FAST_COMPILE)
+    draw = jax.jit(jax.vmap(functools.partial(spawns.generated, find(task))), compiler_options=FAST_COMPILE)
     kind, place = draw(keys)
     return np.array(NAMES)[np.asarray(kind)], np.asarray(place)
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from env_contract import FAST_COMPILE
-from skirmish_cases import battle_of, field_of
+from skirmish_cases import battle_of, scenario_of
 from skirmish_oracle import DRAWN, NUM_BATTLES, View, observed, random_states, shown_of, views
 
 from grasp.envs.skirmish import env as skirmish
@@ -24,9 +24,9 @@ def looked(view: View, holder, order) -> tuple[tuple[int, ...], tuple[frozenset[
             continue
         wiped = set()
         for e in range(len(holder)):
-            if view.far(n, view.num_allies + e) < view.sight(n) and holder[e] == smacv2_visibility.NOBODY:
+            if view.far(n, view.num_allies + e) < view.sight(n) and holder[e] == smacv2_visibility.UNKNOWN:
                 holder[e] = n
-            if holder[e] == smacv2_visibility.NOBODY:
+            if holder[e] == smacv2_visibility.UNKNOWN:
                 wiped |= set(range(e))
         hidden[n] = frozenset(wiped)
     return tuple(int(h) for h in holder), tuple(hidden)
@@ -53,14 +53,14 @@ def test_observations_with_the_book_follow_some_order_of_looking(task):
 @functools.cache
 def marines_shown(task: str):
     """(x, hp, holder) -> (holder, observation) of three marines against three on one line, and the book forgotten."""
-    field = field_of(task, size=(3, 3))
+    scenario = scenario_of(task, size=(3, 3))
     kind, zero = jnp.full(6, NAMES.index("marine")), jnp.zeros((), jnp.int32)
 
     def show(x, hp, holder):
         battle = battle_of(x, jnp.full(6, 16.0), hp)
-        holder = smacv2_visibility.forget(field.rules, battle, holder)
+        holder = smacv2_visibility.forget(scenario.rules, battle, holder)
         state = skirmish.State(battle, kind, jnp.full(3, -1), holder, zero)
-        state, shown = skirmish.seen(field, skirmish.stats(field, kind), state, jax.random.key(0))
+        state, shown = skirmish.seen(scenario, skirmish.stats(scenario, kind), state, jax.random.key(0))
         return state.holder, shown
 
     return jax.jit(show, compiler_options=FAST_COMPILE)
@@ -68,7 +68,7 @@ def marines_shown(task: str):
 
 def test_shooting_range_is_inclusive_and_sight_is_strict():
     x = jnp.array([9.0, 9.0, 9.0, 9.0 + 6.0, 9.0 + 9.0, 9.0 - 8.99])
-    _, shown = marines_shown("3m")(x, jnp.full(6, 45.0), jnp.full(3, smacv2_visibility.NOBODY))
+    _, shown = marines_shown("3m")(x, jnp.full(6, 45.0), jnp.full(3, smacv2_visibility.UNKNOWN))
     assert np.asarray(shown.avail[0, 6:]).tolist() == [True, False, False]
     assert np.asarray(shown.obs[0, 4:19]).reshape(3, 5).any(1).tolist() == [True, False, True]
 
@@ -81,7 +81,7 @@ def test_the_book_hides_lower_enemies_until_the_last_is_seen_and_after_it_died()
     def rows(shown) -> list:
         return np.any(np.asarray(shown.obs[:, 4:28]).reshape(3, 3, 8), -1).tolist()
 
-    holder, shown = show(apart, hp, jnp.full(3, smacv2_visibility.NOBODY))
+    holder, shown = show(apart, hp, jnp.full(3, smacv2_visibility.UNKNOWN))
     assert rows(shown) == [[False, False, False]] * 3
     holder, shown = show(met, hp, holder)
     assert rows(shown) == [[True, True, True]] * 3
@@ -92,13 +92,13 @@ def test_the_book_hides_lower_enemies_until_the_last_is_seen_and_after_it_died()
 
 
 def test_the_first_to_look_is_drawn_evenly_and_is_forgotten_when_it_dies():
-    field = field_of("terran_5_vs_5", size=(3, 3))
-    kind, nobody = jnp.full(6, NAMES.index("marine")), jnp.full(3, smacv2_visibility.NOBODY)
+    scenario = scenario_of("terran_5_vs_5", size=(3, 3))
+    kind, nobody = jnp.full(6, NAMES.index("marine")), jnp.full(3, smacv2_visibility.UNKNOWN)
 
     def look(key: jax.Array):
-        unit = skirmish.stats(field, kind)
+        unit = skirmish.stats(scenario, kind)
         battle = battle_of(jnp.full(6, 16.0), jnp.full(6, 16.0), unit.hp)
-        return smacv2_visibility.look(field.rules, unit, battle, nobody, key)[0]
+        return smacv2_visibility.look(scenario.rules, unit, battle, nobody, key)[0]
 
     holder = jax.jit(jax.vmap(look), compiler_options=FAST_COMPILE)(jax.random.split(jax.random.key(3), 600))
     assert (holder == holder[:, :1]).all()
@@ -107,4 +107,4 @@ def test_the_first_to_look_is_drawn_evenly_and_is_forgotten_when_it_dies():
     holder, _ = marines_shown("terran_5_vs_5")(
         jnp.array([4.0, 4.0, 4.0, 30.0, 31.0, 32.0]), jnp.full(6, 45.0).at[1].set(0.0), jnp.array([0, 1, 1])
     )
-    assert holder.tolist() == [0, smacv2_visibility.NOBODY, smacv2_visibility.NOBODY]
+    assert holder.tolist() == [0, smacv2_visibility.UNKNOWN, smacv2_visibility.UNKNOWN]

@@ -1,8 +1,9 @@
-"""Skirmish: StarCraft battles with the contract of SMAC and SMACv2, simulated in JAX.
+"""Skirmish: StarCraft battles with the interface of SMAC and SMACv2, simulated in JAX.
 
-`env` is the environment and the file to open first. A battle's state is in `state`, its units in `unit_stats`, its maps
-in `maps` and `spawns`; one step of the game is `game_loop` (`movement`, `targeting`, `combat`); `observation`, `reward`
-and `smacv2_visibility` are what agents get; `scripted_policies` are opponents to measure against. Imports types only.
+Open `env` first: reset, step and scene of a battle. `state` has the arrays of a battle, `unit_stats` the units, `maps`
+and `spawns` the teams and where they start. `game_loop` is one step of the game: `targeting`, `combat`, `movement`.
+`observation`, `smacv2_visibility` and `reward` are what agents receive. `scripted_policies` are reference policies for
+the agents. Imports types only.
 """
 
 from grasp.envs.skirmish.env import VERSION, Options, make, names

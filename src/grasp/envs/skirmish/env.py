@@ -1,7 +1,7 @@
-"""Skirmish: StarCraft micro battles with SMAC's and SMACv2's contract, simulated in JAX. Ours, not the game's
-(docs/skirmish.md says what is modelled).
+"""Family `skirmish`: StarCraft micro battles with the interface of SMAC and SMACv2, simulated in JAX.
 
-`skirmish/<map>`; observation, state, actions, masks, rewards, limits and win rule are the benchmark's.
+Observations, state, actions, masks, rewards, time limits and the win rule are the benchmarks'. The dynamics are a model
+of the game's; docs/skirmish.md states what is modelled.
 """
 
 from collections.abc import Callable
@@ -21,51 +21,56 @@ from grasp.envs.skirmish.unit_stats import SMACLITE, Profile, Unit, table
 from grasp.types import Bodies, Env, EnvSpec, GraspError, Key, Observation, Step
 
 VERSION = "skirmish-1"
-"""Of the rules: raised by hand with every change that moves a battle; recorded with every run, so that runs of
-different rules are not compared."""
+"""The version of the rules. It is raised by hand with every change of the dynamics and recorded with every run, so that
+runs under different rules are not compared."""
 MOVE_BY = 2.0
+"""Cells of one move action."""
 DIRECTIONS = np.array([[0, 1], [0, -1], [1, 0], [-1, 0]], np.float32)
 """North, south, east, west: actions 2 to 5."""
 
 
 class Options(NamedTuple):
-    """What can be chosen beside the map."""
+    """The options of a map."""
 
     profile: Profile = "sc2"
     cooldown_noise: bool = True
-    """The game's random delay after a shot."""
+    """Whether weapons have the game's random delay after a shot."""
     exact_quirks: bool = True
-    """SMACv2 hides enemies that it has not kept book of (sight.py); and in a healer's rows of enemies the first entry
-    tells of its friends."""
+    """Whether to reproduce two quirks of the benchmarks: SMACv2 hides rows of visible enemies (`smacv2_visibility`),
+    and the first entry of a healer's enemy rows describes its allies (`observation.observe`)."""
     start_jitter: float = 0.0
-    """SMAC's maps: how far a team's start may be shifted."""
+    """On SMAC's maps: the largest random shift of a team's start, in cells per axis."""
     enemy: Literal["attack", "focus", "hold"] = "attack"
-    """How the computer fights: the nearest first; the weakest of those it notices; or without coming any nearer."""
+    """The scripted enemy: attacks the nearest ally; focuses the weakest ally it notices; or holds its position."""
     state: Literal["team", "agent"] = "team"
-    """The benchmark's global state; or one for each agent, with how it sees everyone beside."""
+    """The benchmark's global state, or one state per agent that adds its relation to every unit."""
     reward_norm: Literal["episode", "fixed"] = "episode"
-    """SMACv2's maps: what returns 20, this battle's enemies or what a map's enemies are worth on average."""
+    """On SMACv2's maps: scale rewards so that a win returns 20 by this battle's enemies, or by their average worth on
+    the map."""
 
 
 class State(NamedTuple):
-    """One battle."""
+    """One battle in progress."""
 
     battle: Battle
     kind: Int[Array, " N"]
+    """Types of units, as indices into `unit_stats.NAMES`."""
     last_action: Int[Array, " A"]
-    """-1 before the first."""
+    """-1 before the first step."""
     holder: Int[Array, " E"]
+    """The agent by which each enemy is known (`smacv2_visibility`)."""
     time: Int[Array, ""]
 
 
-class Field(NamedTuple):
-    """Everything that is fixed for a map."""
+class Scenario(NamedTuple):
+    """All that is fixed for a map and its options."""
 
     rules: Rules
     battlefield: Map
     codes: Codes
     options: Options
     fight: Callable[[Unit, Battle, Array], Battle]
+    """The game loops of one step."""
 
 
 def names() -> list[str]:
@@ -73,22 +78,22 @@ def names() -> list[str]:
 
 
 def make(task: str, **chosen: Any) -> Env:
-    """The battle on a map, with the fields of `Options`."""
-    field = field_of(task, **chosen)
-    return Env(spec_of(task, field), partial(reset, field), partial(step, field), partial(scene, field))
+    """The environment of a map, with the fields of `Options`."""
+    scenario = scenario_of(task, **chosen)
+    return Env(spec_of(task, scenario), partial(reset, scenario), partial(step, scenario), partial(scene, scenario))
 
 
-def field_of(task: str, **chosen: Any) -> Field:
+def scenario_of(task: str, **chosen: Any) -> Scenario:
     options, battlefield = Options(**chosen), find(task)
     if options.profile == "smaclite" and (unknown := sorted(battlefield.types - SMACLITE.keys())):
-        raise GraspError(f"profile smaclite has no {unknown[0]}, which fights on '{task}'; use profile sc2")
+        raise GraspError(f"profile smaclite has no {unknown[0]}, a unit of '{task}'; use profile sc2")
     rules = rules_of(battlefield, options)
-    return Field(rules, battlefield, observation.codes(battlefield), options, game_loop.for_one_copy(rules))
+    return Scenario(rules, battlefield, observation.codes(battlefield), options, game_loop.for_one_copy(rules))
 
 
-def spec_of(task: str, field: Field) -> EnvSpec:
-    """The benchmark's sizes. A row has `extra` entries for its shield and its type."""
-    battlefield, own = field.battlefield, field.options.state == "agent"
+def spec_of(task: str, scenario: Scenario) -> EnvSpec:
+    """The benchmark's sizes. A unit's row has `extra` entries for its shield and its type."""
+    battlefield, own = scenario.battlefield, scenario.options.state == "agent"
     allies, enemies = len(battlefield.allies), len(battlefield.enemies)
     extra, num_actions = battlefield.shields + len(battlefield.codes), FIRST_TARGET + enemies
     rows = (enemies + allies - 1) * (5 + extra)
@@ -96,7 +101,7 @@ def spec_of(task: str, field: Field) -> EnvSpec:
     return EnvSpec(
         name=f"skirmish/{task}",
         num_agents=allies,
-        obs_dim=4 + rows + 1 + extra + 2 * battlefield.drawn,
+        obs_dim=4 + rows + 1 + extra + 2 * battlefield.generated,
         state_dim=team + own * (allies + 4 + 4 * (allies + enemies)),
         num_actions=num_actions,
         horizon=battlefield.limit,
@@ -108,119 +113,119 @@ def spec_of(task: str, field: Field) -> EnvSpec:
 
 def rules_of(battlefield: Map, options: Options) -> Rules:
     num_units, most = len(battlefield.allies) + len(battlefield.enemies), battlefield.most
-    heals = [True] * num_units if battlefield.drawn else table("sc2").heals[0, spawns.fixed(battlefield)[0]]
+    heals = [True] * num_units if battlefield.generated else table("sc2").heals[0, spawns.fixed(battlefield)[0]]
     return Rules(
         num_allies=len(battlefield.allies),
         num_units=num_units,
-        drawn=battlefield.drawn,
+        generated=battlefield.generated,
         shields=battlefield.shields,
-        healers=tuple(int(p) for p in np.flatnonzero(heals)) if most("heals") else (),
+        healers=tuple(int(index) for index in np.flatnonzero(heals)) if most("heals") else (),
         layers=bool(most("flies") or most("tall")),
         sweeps=bool(most("sweeps")),
         explodes=bool(most("explodes")),
         hits=int(most("hits")),
         size=spawns.SIZE,
-        low=0.0 if battlefield.drawn else 8.0,
-        high=spawns.SIZE if battlefield.drawn else 24.0,
+        low=0.0 if battlefield.generated else 8.0,
+        high=spawns.SIZE if battlefield.generated else 24.0,
         rally=(spawns.SPAWN[1], spawns.SPAWN[0]),
         smaclite=options.profile == "smaclite",
         enemy=options.enemy,
-        most=reward.expected(battlefield) if battlefield.drawn and options.reward_norm == "fixed" else None,
+        win_worth=reward.expected(battlefield) if battlefield.generated and options.reward_norm == "fixed" else None,
     )
 
 
-def reset(field: Field, key: Key) -> tuple[State, Observation]:
+def reset(scenario: Scenario, key: Key) -> tuple[State, Observation]:
     """A new battle."""
     start_key, jitter_key, look_key = jax.random.split(key, 3)
-    rules = field.rules
-    if rules.drawn:
-        kind, place = spawns.drawn(field.battlefield, start_key)
+    rules = scenario.rules
+    if rules.generated:
+        kind, position = spawns.generated(scenario.battlefield, start_key)
     else:
-        kind, place = (jnp.asarray(v) for v in spawns.fixed(field.battlefield))
-        shift = jax.random.uniform(jitter_key, (2, 2), minval=-1.0) * field.options.start_jitter
-        place = place + shift[(jnp.arange(rules.num_units) >= rules.num_allies).astype(jnp.int32)]
-    unit = stats(field, kind)
-    zeros, nobody = jnp.zeros(rules.num_units), jnp.full(rules.num_units, -1, jnp.int32)
+        kind, position = (jnp.asarray(v) for v in spawns.fixed(scenario.battlefield))
+        shift = jax.random.uniform(jitter_key, (2, 2), minval=-1.0) * scenario.options.start_jitter
+        position = position + shift[(jnp.arange(rules.num_units) >= rules.num_allies).astype(jnp.int32)]
+    unit = stats(scenario, kind)
+    zeros, none = jnp.zeros(rules.num_units), jnp.full(rules.num_units, -1, jnp.int32)
     enemy = jnp.arange(rules.num_units) >= rules.num_allies
     battle = Battle(
-        x=place[:, 0],
-        y=place[:, 1],
+        x=position[:, 0],
+        y=position[:, 1],
         hp=unit.hp,
         shield=unit.shield,
         energy=50.0 * unit.heals,
         cooldown=zeros,
         calm=zeros,
         order=jnp.where(enemy, SCRIPT, STOP).astype(jnp.int32),
-        target=nobody,
+        target=none,
         goal_x=zeros,
         goal_y=zeros,
-        healing=nobody,
+        healing=none,
         bursting=jnp.zeros(rules.num_units, bool),
     )
-    if rules.drawn:
-        alone = jax.tree.map(lambda v: v[:, None], (unit, battle))
-        battle = jax.tree.map(lambda v: v[:, 0], movement.settled(rules, *alone))
-        order = spawns.ranks(kind, battle.x, battle.y, rules.num_allies)  # where they stand now, not where drawn
+    if rules.generated:
+        single = jax.tree.map(lambda v: v[:, None], (unit, battle))
+        battle = jax.tree.map(lambda v: v[:, 0], movement.settle(rules, *single))
+        order = spawns.ranks(kind, battle.x, battle.y, rules.num_allies)  # sorted by the settled positions
         kind, unit, battle = jax.tree.map(lambda v: v[order], (kind, unit, battle))
     else:
-        x, y = movement.walled(rules, unit, battle.x, battle.y)
+        x, y = movement.keep_within_walls(rules, unit, battle.x, battle.y)
         battle = battle._replace(x=x, y=y)
     num_enemies = rules.num_units - rules.num_allies
     no_action = jnp.full(rules.num_allies, -1, jnp.int32)
     state = State(
-        battle, kind, no_action, jnp.full(num_enemies, smacv2_visibility.NOBODY, jnp.int32), jnp.zeros((), jnp.int32)
+        battle, kind, no_action, jnp.full(num_enemies, smacv2_visibility.UNKNOWN, jnp.int32), jnp.zeros((), jnp.int32)
     )
-    return seen(field, unit, state, look_key)
+    return seen(scenario, unit, state, look_key)
 
 
-def stats(field: Field, kind: Int[Array, " N"]) -> Unit:
-    """Everyone's stats: the same in all copies, where the teams are."""
-    fixed = kind if field.rules.drawn else spawns.fixed(field.battlefield)[0]
-    return spawns.stats(field.options.profile, fixed, field.rules.num_allies)
+def stats(scenario: Scenario, kind: Int[Array, " N"]) -> Unit:
+    """The stats of all units; constants where the teams are fixed."""
+    fixed = kind if scenario.rules.generated else spawns.fixed(scenario.battlefield)[0]
+    return spawns.stats(scenario.options.profile, fixed, scenario.rules.num_allies)
 
 
-def seen(field: Field, unit: Unit, state: State, key: Key) -> tuple[State, Observation]:
-    """What the agents are shown; in SMACv2's maps looking changes what is known."""
-    rules, shown, exact_quirks = field.rules, None, field.options.exact_quirks
-    if rules.drawn and exact_quirks:
+def seen(scenario: Scenario, unit: Unit, state: State, key: Key) -> tuple[State, Observation]:
+    """The observation of a state. On SMACv2's maps observing changes which enemies are known."""
+    rules, shown, exact_quirks = scenario.rules, None, scenario.options.exact_quirks
+    if rules.generated and exact_quirks:
         holder, shown = smacv2_visibility.look(rules, unit, state.battle, state.holder, key)
         state = state._replace(holder=holder)
     avail = observation.legal(rules, unit, state.battle)
     last_action = jax.nn.one_hot(state.last_action, avail.shape[-1])
-    whole = observation.global_state(rules, field.codes, unit, state.kind, state.battle, last_action)
-    if field.options.state == "agent":
-        whole = observation.agent_states(rules, unit, state.battle, avail, whole)
+    global_state = observation.global_state(rules, scenario.codes, unit, state.kind, state.battle, last_action)
+    if scenario.options.state == "agent":
+        global_state = observation.agent_states(rules, unit, state.battle, avail, global_state)
     return state, Observation(
-        obs=observation.observe(rules, field.codes, unit, state.kind, state.battle, avail, shown, exact_quirks),
-        state=whole,
+        obs=observation.observe(rules, scenario.codes, unit, state.kind, state.battle, avail, shown, exact_quirks),
+        state=global_state,
         avail=avail,
         alive=state.battle.hp[: rules.num_allies] > 0,
     )
 
 
-def step(field: Field, state: State, action: Int[Array, " A"], key: Key) -> tuple[State, Step]:
-    """Orders, eight game loops, and what came of them."""
+def step(scenario: Scenario, state: State, action: Int[Array, " A"], key: Key) -> tuple[State, Step]:
+    """Orders, eight game loops, reward and observation."""
     delay_key, look_key = jax.random.split(key)
-    rules, before = field.rules, state.battle
-    unit = stats(field, state.kind)
-    noisy = field.options.cooldown_noise and not rules.smaclite
+    rules, before = scenario.rules, state.battle
+    unit = stats(scenario, state.kind)
+    noisy = scenario.options.cooldown_noise and not rules.smaclite
     delay = (
         jax.random.uniform(delay_key, before.x.shape, minval=-1.0, maxval=2.0) if noisy else jnp.zeros_like(before.x)
     )
-    after = field.fight(unit, ordered(rules, unit, before, action), delay)
-    over, won = reward.outcome(rules, unit, after)
+    after = scenario.fight(unit, ordered(rules, unit, before, action), delay)
+    terminated, won = reward.outcome(rules, unit, after)
     time = state.time + 1
     state = state._replace(
         battle=after, last_action=action, time=time, holder=smacv2_visibility.forget(rules, after, state.holder)
     )
-    state, shown = seen(field, unit, state, look_key)
+    state, observed = seen(scenario, unit, state, look_key)
     gained = reward.earned(rules, unit, before, after, won)
-    return state, Step(shown, gained, over, ~over & (time >= field.battlefield.limit), won)
+    return state, Step(observed, gained, terminated, ~terminated & (time >= scenario.battlefield.limit), won)
 
 
-def scene(field: Field, state: State) -> Bodies:
-    """The battle as it is drawn: who lives, where, how strong, and at whom they aim."""
-    rules, battle, unit = field.rules, state.battle, stats(field, state.kind)
+def scene(scenario: Scenario, state: State) -> Bodies:
+    """The battle for drawing: positions, health, and the targets of units that act."""
+    rules, battle, unit = scenario.rules, state.battle, stats(scenario, state.kind)
     return Bodies(
         position=jnp.stack([battle.x, battle.y], -1),
         radius=unit.radius,
@@ -234,20 +239,20 @@ def scene(field: Field, state: State) -> Bodies:
 
 
 def ordered(rules: Rules, unit: Unit, battle: Battle, action: Int[Array, " A"]) -> Battle:
-    """The battle with the agents' actions as orders; an illegal one is an order to stop."""
+    """The battle with the agents' actions as orders. An illegal action is an order to stop."""
     is_legal = jnp.take_along_axis(observation.legal(rules, unit, battle), action[:, None], -1)[:, 0]
     moves = is_legal & (action >= 2) & (action < FIRST_TARGET)
     attacks = is_legal & (action >= FIRST_TARGET)
-    way = jnp.asarray(DIRECTIONS)[jnp.clip(action - 2, 0, 3)] * MOVE_BY
+    offset = jnp.asarray(DIRECTIONS)[jnp.clip(action - 2, 0, 3)] * MOVE_BY
     allies = slice(rules.num_allies)
     target = action - FIRST_TARGET + jnp.where(unit.heals[allies] > 0, 0, rules.num_allies)
 
-    def told(values: Array, to_allies: Array) -> Array:
+    def set_allies(values: Array, to_allies: Array) -> Array:
         return values.at[allies].set(to_allies.astype(values.dtype))
 
     return battle._replace(
-        order=told(battle.order, jnp.where(moves, MOVE, jnp.where(attacks, ATTACK, STOP))),
-        target=told(battle.target, jnp.where(attacks, target, -1)),
-        goal_x=told(battle.goal_x, battle.x[allies] + way[:, 0]),
-        goal_y=told(battle.goal_y, battle.y[allies] + way[:, 1]),
+        order=set_allies(battle.order, jnp.where(moves, MOVE, jnp.where(attacks, ATTACK, STOP))),
+        target=set_allies(battle.target, jnp.where(attacks, target, -1)),
+        goal_x=set_allies(battle.goal_x, battle.x[allies] + offset[:, 0]),
+        goal_y=set_allies(battle.goal_y, battle.y[allies] + offset[:, 1]),
     )

@@ -1,4 +1,4 @@
-"""The maps: one row each, with the benchmark's sizes, limits and codes."""
+"""The maps, with the benchmark's team sizes, time limits and type codes."""
 
 from typing import NamedTuple
 
@@ -7,29 +7,30 @@ from grasp.types import GraspError
 
 
 class Map(NamedTuple):
-    """A battle of SMAC (two fixed teams) or of SMACv2 (drawn teams of one race)."""
+    """A battle of SMAC (two fixed teams) or of SMACv2 (random teams of one race)."""
 
     allies: tuple[str, ...]
-    """Types in the order in which the map creates them; of a drawn team, the first ones of the race."""
+    """Types in the order in which the map creates them. For a generated team only the length matters."""
     enemies: tuple[str, ...]
     limit: int
+    """The time limit in environment steps."""
     codes: tuple[str, ...] = ()
-    """Types in the order of their bits; none where all units are alike."""
+    """Types in the order of their one-hot bits; empty where all units are of one type."""
     enemy_codes: tuple[str, ...] = ()
     race: str = ""
-    """Of drawn teams."""
+    """The race of generated teams; empty for fixed teams."""
 
     @property
-    def drawn(self) -> bool:
+    def generated(self) -> bool:
         return bool(self.race)
 
     @property
     def types(self) -> frozenset[str]:
-        """Every type that may take part."""
-        return frozenset(RACES[self.race].types if self.drawn else self.allies + self.enemies)
+        """All types that may take part."""
+        return frozenset(RACES[self.race].types if self.generated else self.allies + self.enemies)
 
     def most(self, stat: str) -> float:
-        """The largest value of a stat among all who may take part: what the rules of the map must reckon with."""
+        """The largest value of a stat among these types, from which the map's rules follow."""
         return max(float(getattr(SC2[name], stat)) for name in self.types)
 
     @property
@@ -38,12 +39,12 @@ class Map(NamedTuple):
 
 
 class Race(NamedTuple):
-    """How SMACv2 draws a team."""
+    """The distribution of SMACv2's teams."""
 
     types: tuple[str, ...]
     weights: tuple[float, ...]
     alone: tuple[str, ...]
-    """Types of which no team consists entirely."""
+    """Types that cannot be a whole team."""
     codes: tuple[str, ...]
 
 
@@ -68,7 +69,7 @@ def _marines(allies: int, enemies: int, limit: int) -> Map:
 
 
 def _protoss(allies: tuple[int, int], enemies: tuple[int, int], limit: int) -> Map:
-    """SMAC codes the enemy's two types the other way round."""
+    """Stalkers and zealots. SMAC codes the enemy's two types in the opposite order."""
     ours, theirs = (_team(stalker=stalkers, zealot=zealots) for stalkers, zealots in (allies, enemies))
     return Map(ours, theirs, limit, ("stalker", "zealot"), ("zealot", "stalker"))
 
@@ -79,7 +80,7 @@ def _mixed(marines: int, marauders: int, limit: int) -> Map:
     return Map(*teams, limit, codes, codes)
 
 
-def _drawn(race: str, allies: int, enemies: int) -> Map:
+def _generated(race: str, allies: int, enemies: int) -> Map:
     first, codes = RACES[race].types[0], RACES[race].codes
     return Map((first,) * allies, (first,) * enemies, 200, codes, codes, race)
 
@@ -96,10 +97,10 @@ MAPS: dict[str, Map] = {
     "3s5z_vs_3s6z": _protoss((3, 5), (3, 6), 170),
     "MMM": _mixed(7, 2, 150),
     "MMM2": _mixed(8, 3, 180),
-} | {f"{race}_{size}": _drawn(race, *counts) for race in RACES for size, counts in SIZES.items()}
+} | {f"{race}_{size}": _generated(race, *counts) for race in RACES for size, counts in SIZES.items()}
 
 
 def find(name: str) -> Map:
     if name not in MAPS:
-        raise GraspError(f"there is no map '{name}'; known: {', '.join(MAPS)}")
+        raise GraspError(f"unknown map '{name}'; the maps are {', '.join(MAPS)}")
     return MAPS[name]

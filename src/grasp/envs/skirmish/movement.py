@@ -1,5 +1,8 @@
-"""Where everyone goes: towards its goal, and out of those whom it runs into, which leads it along them; never through
-walls, and never faster than it walks. Who stands is not moved by who walks."""
+"""Movement towards goals, with collisions and walls.
+
+A unit moves towards its goal and is pushed out of the units that it overlaps, which leads it around them. It never
+moves faster than its speed or through walls. Walking units do not push standing ones.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -22,58 +25,58 @@ from grasp.envs.skirmish.state import (
 from grasp.envs.skirmish.unit_stats import Unit
 
 ARRIVED = 0.5
-"""A script that goes to a point stops so near it."""
+"""The distance at which a scripted unit stops before a point."""
 PUSHES = 3
-"""Rounds of pushing apart in a loop."""
+"""Rounds of pushing per loop."""
 STANDING_PUSH = 0.25
-"""How far a unit that stands is pushed at most in a loop, in its own steps."""
+"""The largest push of a standing unit per loop, as a fraction of its speed."""
 ASIDE = 0.002
-"""A push also turns a little to the side on which it leads past the other, so that two that meet head-on pass each
-other. No more than that needs: ten times as much would lead whole teams around each other, and more of them to bear at
+"""The tangent of the small angle by which a push is turned aside, so that two units that meet head-on pass each other.
+It is as small as that allows: ten times as much leads whole teams around each other, so that more units fire at
 once."""
 CLEAR = 0.5
-"""Who walks keeps clear of others by this share of what its radius is more than its separation."""
+"""A walking unit keeps an extra distance: this fraction of its radius minus its separation."""
 HAIR = 1e-4
-"""Units nearer than this stand on one spot."""
+"""Units nearer to each other than this count as at the same position."""
 SETTLE = 20
-"""Rounds of pushing before a battle begins: twenty a side, one in the middle of the other, still overlap after ten."""
+"""Rounds of pushing before a battle starts. With 20 units per side, one side inside the other, ten are too few."""
 
 
 def move(rules: Rules, unit: Unit, battle: Battle) -> Battle:
-    """One loop's movement of everyone alive."""
-    goal_x, goal_y, step = wishes(rules, unit, battle)
-    far = distance(battle.x, battle.y, goal_x, goal_y)
-    walks = (step > 0) & (far > 1e-4)
-    step = jnp.where(walks, jnp.minimum(step, far), 0.0)
-    to_x, to_y = (goal_x - battle.x) / jnp.maximum(far, 1e-4), (goal_y - battle.y) / jnp.maximum(far, 1e-4)
+    """The movement of all living units in one loop."""
+    goal_x, goal_y, step = goals(rules, unit, battle)
+    remaining = distance(battle.x, battle.y, goal_x, goal_y)
+    walks = (step > 0) & (remaining > 1e-4)
+    step = jnp.where(walks, jnp.minimum(step, remaining), 0.0)
+    to_x, to_y = (goal_x - battle.x) / jnp.maximum(remaining, 1e-4), (goal_y - battle.y) / jnp.maximum(remaining, 1e-4)
     wanted_x, wanted_y = battle.x + step * to_x, battle.y + step * to_y
-    x, y = pushed(rules, unit, battle, wanted_x, wanted_y, walks)
-    x, y = walled(rules, unit, x, y)
+    x, y = resolve_overlaps(rules, unit, battle, wanted_x, wanted_y, walks)
+    x, y = keep_within_walls(rules, unit, x, y)
     alive = battle.hp > 0
     return battle._replace(x=jnp.where(alive, x, battle.x), y=jnp.where(alive, y, battle.y))
 
 
-def wishes(rules: Rules, unit: Unit, battle: Battle) -> tuple[Array, Array, Array]:
-    """Everyone's goal, and how far it would go in this loop: 0 for those who stand."""
+def goals(rules: Rules, unit: Unit, battle: Battle) -> tuple[Array, Array, Array]:
+    """The goal of every unit and the length of its step in this loop, 0 if it stands."""
     acting = is_acting(battle)
     chases = acting & (gap(unit, battle) > unit.reach)
     if rules.smaclite:
         chases |= acting & ~can_act(unit, battle)
-    if rules.drawn and rules.healers:  # SMACv2's map orders healers to attack, which they cannot
+    if rules.generated and rules.healers:  # SMACv2's map orders healers to attack, which they cannot, so they stay
         chases &= (unit.heals == 0) | (battle.order != SCRIPT)
     ordered = battle.order == MOVE
     goal_x = jnp.where(acting, at(battle.x, battle.target), battle.goal_x)
     goal_y = jnp.where(acting, at(battle.y, battle.target), battle.goal_y)
     goes = chases | ordered
     speed = unit.speed
-    if not rules.drawn:
+    if not rules.generated:
         idle = (battle.order == SCRIPT) & (battle.target < 0)
         enemy = sides(rules)
         rally_x, rally_y = (jnp.where(enemy, rules.rally[1][k], rules.rally[0][k]) for k in range(2))
         goal_x, goal_y = jnp.where(idle, rally_x, goal_x), jnp.where(idle, rally_y, goal_y)
         marching = idle & (distance(battle.x, battle.y, goal_x, goal_y) > ARRIVED)
         goes |= marching
-        if rules.healers:  # healers march no faster than the slowest of their side
+        if rules.healers:  # healers march no faster than the slowest fighter of their side
             others = (battle.hp > 0) & (unit.heals == 0)
             slowest = [
                 jnp.where(others & (enemy == side), speed, jnp.inf).min(0, keepdims=True) for side in (False, True)
@@ -87,14 +90,14 @@ def wishes(rules: Rules, unit: Unit, battle: Battle) -> tuple[Array, Array, Arra
 
 
 def layer(unit: Unit) -> Float[Array, "N B"]:
-    """Units of one layer are in each other's way: ground, air, and those who walk over others."""
+    """The collision layer: 0 ground, 1 air, 2 units that walk over others. Only units of one layer collide."""
     return unit.flies + 2.0 * unit.tall
 
 
-def pushed(
+def resolve_overlaps(
     rules: Rules, unit: Unit, battle: Battle, wanted_x: Array, wanted_y: Array, walks: Bool[Array, "N B"]
 ) -> tuple[Array, Array]:
-    """Everyone moved apart from whom it overlaps, no further than it could walk: who walks gives way to who stands."""
+    """The positions after pushing overlapping units apart, no further than each unit can move in a loop."""
     x, y = wanted_x, wanted_y
     wish = wanted_x - battle.x, wanted_y - battle.y
     for _ in range(PUSHES):
@@ -114,14 +117,16 @@ def push(
     x: Array,
     y: Array,
 ) -> tuple[Array, Array]:
-    """One round of pushing: out of everyone whom a unit overlaps. Of two that walk, or stand, each takes half; who
-    walks takes all of it from who stands. Who walks keeps clear of others; who stands takes up only what it lets nobody
-    else into, so that a crowd fights closer than it walks.
+    """One round of pushing each unit out of all units that it overlaps.
 
-    The loop is most of the time that a battle takes, so it has as few operations as it can: the turn aside is made
-    once, of the sum; who is in nobody's way, dead or of another layer, is put far away instead of being asked for; and
-    the share of their distance by which two must part, room / far - 1, is to the second order of their overlap
-    8/3 room² / (room² + 3 far²) - 2/3. A square root would be a kernel of its own, written to memory and read again.
+    If both walk or both stand, each moves half of the overlap; a walking unit moves all of it from a standing one.
+    Walking units keep the extra distance CLEAR; standing units only need their separation, so that a crowd stands
+    closer than it walks.
+
+    This loop takes most of a battle's time, so it has as few operations as possible. The turn aside is applied once, to
+    the sum. Units that cannot collide (dead, or of another layer) are placed far away instead of masked. And the
+    relative overlap, room / far - 1, is approximated to second order by 8/3 room² / (room² + 3 far²) - 2/3, because a
+    square root would be a kernel of its own, written to memory and read again.
     """
     away = jnp.where(battle.hp > 0, 100.0 * layer(unit), 100.0 * (3.0 + jnp.arange(rules.num_units)[:, None]))
     up = y + away if rules.layers else jnp.where(battle.hp > 0, y, away)
@@ -129,57 +134,59 @@ def push(
     room = jnp.broadcast_to(room, x.shape)
     mine, theirs = 8 / 3 * jnp.where(walks, 0.5, 0.0), 8 / 3 * jnp.where(walks, 0.0, 0.5)
 
-    def by(place: Int[Array, ""], moved: tuple[Array, Array]) -> tuple[Array, Array]:
-        dx, dy = x - row(x, place), up - row(up, place)
-        touching = (room + row(room, place)) ** 2
+    def add_push(other: Int[Array, ""], moved: tuple[Array, Array]) -> tuple[Array, Array]:
+        dx, dy = x - row(x, other), up - row(up, other)
+        touching = (room + row(room, other)) ** 2
         strength = jnp.maximum(touching / (touching + 3.0 * (dx * dx + dy * dy)) - 0.25, 0.0)
-        strength = strength * (mine + row(theirs, place))
+        strength = strength * (mine + row(theirs, other))
         return moved[0] + strength * dx, moved[1] + strength * dy
 
-    dx, dy = each((0, rules.num_units), by, (jnp.zeros_like(x), jnp.zeros_like(y)))
+    dx, dy = each((0, rules.num_units), add_push, (jnp.zeros_like(x), jnp.zeros_like(y)))
     turn = aside(wish, dx, dy)
     return x + dx - turn * dy, y + dy + turn * dx
 
 
 def aside(wish: tuple[Array, Array], dx: Array, dy: Array) -> Float[Array, "N B"]:
-    """How far a push is turned, to the left if positive: towards the side of its wish to which it leads already.
+    """The turn of each push, positive to the left: towards the side of the wish (the desired step) to which it leads.
 
-    Mirrored, that side is the other one, and so is the turn: a mirrored battle is the battle's mirror image. But where
-    a push is straight against the wish no side is the better one, and it is turned to the left, also in the mirror:
-    only by that do two exactly head-on go to different sides. Who has no wish need not pass anyone, and is not turned.
+    In a mirrored battle that side and the turn are mirrored too, so a mirrored battle is the battle's mirror image. A
+    push exactly against the wish prefers no side and is turned to the left, also in the mirror: only so do two units
+    exactly head-on turn to different sides. Without a wish there is nothing to pass, and no turn.
     """
     leads_left = wish[0] * dy - wish[1] * dx > 0
     wishes = (wish[0] != 0) | (wish[1] != 0)
     return jnp.where(wishes, jnp.where(leads_left, -ASIDE, ASIDE), 0.0)
 
 
-def parted(rules: Rules, battle: Battle) -> Battle:
-    """Nobody on another's spot, where no push would know which way: by a hair, in their order."""
-    everyone = jnp.arange(rules.num_units)[:, None]
+def separate(rules: Rules, battle: Battle) -> Battle:
+    """Move units at the same position apart by HAIR, in their order: between them a push has no direction."""
+    indices = jnp.arange(rules.num_units)[:, None]
 
-    def by(place: Int[Array, ""], moved: Array) -> Array:
-        squared = (battle.x - row(battle.x, place)) ** 2 + (battle.y - row(battle.y, place)) ** 2
-        return moved + jnp.where(squared < HAIR**2, HAIR * jnp.sign(everyone - place), 0.0)
+    def add_shift(other: Int[Array, ""], moved: Array) -> Array:
+        squared = (battle.x - row(battle.x, other)) ** 2 + (battle.y - row(battle.y, other)) ** 2
+        return moved + jnp.where(squared < HAIR**2, HAIR * jnp.sign(indices - other), 0.0)
 
     alive = battle.hp > 0
-    return battle._replace(x=battle.x + jnp.where(alive, each((0, rules.num_units), by, jnp.zeros_like(battle.x)), 0.0))
+    return battle._replace(
+        x=battle.x + jnp.where(alive, each((0, rules.num_units), add_shift, jnp.zeros_like(battle.x)), 0.0)
+    )
 
 
-def settled(rules: Rules, unit: Unit, battle: Battle) -> Battle:
-    """The start of a battle with nobody off the map or inside another."""
-    x, y = walled(rules, unit, battle.x, battle.y)
-    battle = parted(rules, battle._replace(x=x, y=y))  # the walls may have put some on one spot
-    everyone, nowhere = jnp.ones(x.shape, bool), (jnp.zeros_like(x), jnp.zeros_like(y))
+def settle(rules: Rules, unit: Unit, battle: Battle) -> Battle:
+    """Start positions with all units on the map and out of each other."""
+    x, y = keep_within_walls(rules, unit, battle.x, battle.y)
+    battle = separate(rules, battle._replace(x=x, y=y))  # the walls may have moved some to the same position
+    all_walk, no_wish = jnp.ones(x.shape, bool), (jnp.zeros_like(x), jnp.zeros_like(y))
 
-    def round_of_pushes(_: Int[Array, ""], place: tuple[Array, Array]) -> tuple[Array, Array]:
-        return walled(rules, unit, *push(rules, unit, battle, everyone, nowhere, *place))
+    def push_round(_: Int[Array, ""], position: tuple[Array, Array]) -> tuple[Array, Array]:
+        return keep_within_walls(rules, unit, *push(rules, unit, battle, all_walk, no_wish, *position))
 
-    x, y = jax.lax.fori_loop(0, SETTLE, round_of_pushes, (battle.x, battle.y))
+    x, y = jax.lax.fori_loop(0, SETTLE, push_round, (battle.x, battle.y))
     return battle._replace(x=x, y=y)
 
 
-def walled(rules: Rules, unit: Unit, x: Array, y: Array) -> tuple[Array, Array]:
-    """Ground units stay within the walls by their inner radius, flying ones on the map."""
+def keep_within_walls(rules: Rules, unit: Unit, x: Array, y: Array) -> tuple[Array, Array]:
+    """Clip positions: ground units to within the walls by their inner radius, flying ones to the map."""
     edge = jnp.where(unit.flies > 0, 0.0, unit.inner)
     low = jnp.where(unit.flies > 0, 0.0, rules.low + edge)
     high = jnp.where(unit.flies > 0, rules.size, rules.high - edge)

@@ -1,4 +1,4 @@
-"""What SMAC shows of one battle (arrays are [N]): observations, the global state, and which actions are legal."""
+"""Observations, the global state and legal actions of one battle, as in SMAC. Arrays are [N]."""
 
 from typing import NamedTuple
 
@@ -11,15 +11,15 @@ from grasp.envs.skirmish.state import FIRST_TARGET, Battle, Rules
 from grasp.envs.skirmish.unit_stats import NAMES, Unit
 
 SIGHT = 9.0
-"""Of every unit on SMAC's maps; on SMACv2's each type has its own."""
+"""The sight range of all units on SMAC's maps; on SMACv2's each type has its own."""
 MASK_RANGE = 6.0
-"""How far away a target may be on SMAC's maps; on SMACv2's each type has its own."""
+"""The largest distance of a legal target on SMAC's maps; on SMACv2's each type has its own."""
 PROBE = 1.0
-"""A move is legal where the cell so far away can be walked on."""
+"""A move is legal if the cell at this distance is walkable."""
 
 
 class Codes(NamedTuple):
-    """The bits that stand for a type: [type, bits], allies' and enemies'."""
+    """The one-hot codes of types, of allies and of enemies."""
 
     ally: Float[np.ndarray, "types b"]
     enemy: Float[np.ndarray, "types b"]
@@ -33,19 +33,19 @@ def codes(battlefield: Map) -> Codes:
 
 
 def between(battle: Battle, num_allies: int) -> tuple[Array, Array, Float[Array, "A N"]]:
-    """From every ally to everyone: dx, dy and the distance."""
+    """From every ally to every unit: dx, dy and the distance."""
     dx = battle.x[None, :] - battle.x[:num_allies, None]
     dy = battle.y[None, :] - battle.y[:num_allies, None]
     return dx, dy, jnp.sqrt(dx**2 + dy**2)
 
 
 def legal(rules: Rules, unit: Unit, battle: Battle) -> Bool[Array, "A a"]:
-    """No-op for the dead; stop, the moves and the targets within range for the living."""
+    """No-op for dead agents; stop, walkable moves and targets within range for living ones."""
     allies, num_enemies = slice(rules.num_allies), rules.num_units - rules.num_allies
     alive = battle.hp[allies] > 0
     moves = walkable(rules, battle.x[allies], battle.y[allies])
     far = between(battle, rules.num_allies)[2]
-    reach = (unit.mask_range if rules.drawn else jnp.full_like(unit.mask_range, MASK_RANGE))[allies]
+    reach = (unit.mask_range if rules.generated else jnp.full_like(unit.mask_range, MASK_RANGE))[allies]
     near = (far <= reach[:, None]) & (battle.hp[None, :] > 0)
     targets = near[:, rules.num_allies :]
     if rules.healers:
@@ -58,12 +58,13 @@ def legal(rules: Rules, unit: Unit, battle: Battle) -> Bool[Array, "A a"]:
 
 
 def walkable(rules: Rules, x: Float[Array, " A"], y: Float[Array, " A"]) -> Bool[Array, "A 4"]:
-    """North, south, east, west. The benchmark truncates towards zero, so a probe just below 0 is still on the map."""
+    """Whether north, south, east and west are walkable. The benchmark truncates coordinates towards zero, so a point
+    just below 0 is still on the map."""
     probes = ((x, y + PROBE), (x, y - PROBE), (x + PROBE, y), (x - PROBE, y))
 
     def free(x: Array, y: Array) -> Array:
-        column, line = jnp.trunc(x), jnp.trunc(y)
-        return (column >= 0) & (column < rules.size) & (line >= rules.low) & (line < rules.high)
+        column, row = jnp.trunc(x), jnp.trunc(y)
+        return (column >= 0) & (column < rules.size) & (row >= rules.low) & (row < rules.high)
 
     return jnp.stack([free(*probe) for probe in probes], -1)
 
@@ -72,10 +73,10 @@ def observe(
     rules: Rules, codes: Codes, unit: Unit, kind: Array, battle: Battle, avail: Bool[Array, "A a"],
     shown: Bool[Array, "A E"] | None = None, exact_quirks: bool = True,
 ) -> Float[Array, "A o"]:  # fmt: skip
-    """[moves | enemies | other allies | own], zeros for the dead. `shown` hides enemies' rows (SMACv2's quirk).
+    """[moves | enemies | other allies | own], zeros for dead agents. `shown` masks enemies' rows (SMACv2's quirk).
 
-    An enemy's row begins with whether the action of its number is legal. To a healer that action is a friend: exactly
-    as in the benchmark, the enemy's row tells of the friend; else it tells that a healer may not aim at the enemy.
+    The first entry of enemy e's row is whether action 6 + e is legal. For a healer that action targets ally e: with
+    `exact_quirks` the entry has that meaning, as in the benchmark, and without it is 0.
     """
     num_allies = rules.num_allies
     allies, enemies = slice(num_allies), slice(num_allies, None)
@@ -94,36 +95,36 @@ def observe(
 
     ally_bits, enemy_bits = jnp.asarray(codes.ally)[kind[allies]], jnp.asarray(codes.enemy)[kind[enemies]]
     aims = avail[:, FIRST_TARGET:] & (exact_quirks | (unit.heals[allies, None] == 0))
-    foes = rows(enemies, aims.astype(jnp.float32), enemy_bits)
+    enemy_rows = rows(enemies, aims.astype(jnp.float32), enemy_bits)
     if shown is not None:
-        foes = foes * shown[..., None]
-    friends = rows(allies, jnp.ones((num_allies, num_allies)), ally_bits)
+        enemy_rows = enemy_rows * shown[..., None]
+    ally_rows = rows(allies, jnp.ones((num_allies, num_allies)), ally_bits)
     others = np.array([[m for m in range(num_allies) if m != n] for n in range(num_allies)], np.int32)
-    friends = friends[np.arange(num_allies)[:, None], others]
+    ally_rows = ally_rows[np.arange(num_allies)[:, None], others]
     own = [health[allies, None]] + ([armour[allies, None]] if rules.shields else [])
-    if rules.drawn:
+    if rules.generated:
         own += [battle.x[allies, None] / rules.size, battle.y[allies, None] / rules.size]
     parts = [
         avail[:, 2:FIRST_TARGET].astype(jnp.float32),
-        foes.reshape(num_allies, -1),
-        friends.reshape(num_allies, -1),
+        enemy_rows.reshape(num_allies, -1),
+        ally_rows.reshape(num_allies, -1),
         *own,
     ]
     return jnp.concatenate([*parts, ally_bits], -1) * (battle.hp[allies] > 0)[:, None]
 
 
 def ranges(rules: Rules, unit: Unit) -> Float[Array, "A 1"]:
-    """How far each agent sees."""
-    return (unit.sight if rules.drawn else jnp.full_like(unit.sight, SIGHT))[: rules.num_allies, None]
+    """The sight range of each agent."""
+    return (unit.sight if rules.generated else jnp.full_like(unit.sight, SIGHT))[: rules.num_allies, None]
 
 
 def agent_states(
-    rules: Rules, unit: Unit, battle: Battle, avail: Bool[Array, "A a"], whole: Float[Array, " s"]
+    rules: Rules, unit: Unit, battle: Battle, avail: Bool[Array, "A a"], global_state: Float[Array, " s"]
 ) -> Float[Array, "A t"]:
-    """For each agent [global state | which agent | its moves | for every unit: may it be aimed at, distance, dx, dy].
+    """For each agent [global state | agent one-hot | its moves | for every unit: is a legal target, distance, dx, dy].
 
-    What MAPPO's authors call the feature-pruned agent-specific state: the observation's columns that the global state
-    has not already. It knows more than the observation, since nobody is out of sight; of the dead nothing is related.
+    MAPPO's feature-pruned agent-specific state: the global state and those columns of the observation that it does not
+    contain. Unlike the observation it has no limit of sight. The columns of dead units and dead agents are zero.
     """
     num_allies = rules.num_allies
     dx, dy, far = (v / ranges(rules, unit) for v in between(battle, num_allies))
@@ -135,7 +136,7 @@ def agent_states(
     columns = jnp.stack([aims, far, dx, dy], -1) * related
     return jnp.concatenate(
         [
-            jnp.broadcast_to(whole, (num_allies, whole.shape[0])),
+            jnp.broadcast_to(global_state, (num_allies, global_state.shape[0])),
             jnp.eye(num_allies),
             avail[:, 2:FIRST_TARGET],
             columns.reshape(num_allies, -1),
@@ -147,7 +148,7 @@ def agent_states(
 def global_state(
     rules: Rules, codes: Codes, unit: Unit, kind: Array, battle: Battle, last_action: Float[Array, "A a"]
 ) -> Float[Array, " s"]:
-    """[ally rows | enemy rows | last actions], zeros for the dead."""
+    """[ally rows | enemy rows | last actions], zeros for dead units."""
     allies, enemies = slice(rules.num_allies), slice(rules.num_allies, None)
     ready = jnp.where(unit.heals > 0, battle.energy, battle.cooldown) / unit.cooldown_scale
     x, y = (battle.x - rules.size / 2) / rules.size, (battle.y - rules.size / 2) / rules.size

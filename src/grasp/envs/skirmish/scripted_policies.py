@@ -1,5 +1,7 @@
-"""Scripted teams, for calibration and as a yardstick for what is learned. They see the whole battle, and use only legal
-actions; of equals they take the first."""
+"""Scripted policies for the allies, to calibrate the simulator and to compare learned policies with.
+
+They observe the whole battle and choose only legal actions. Among equal choices they take the first.
+"""
 
 from collections.abc import Callable
 
@@ -14,35 +16,35 @@ from grasp.types import Key
 
 NOOP, STAND = 0, 1
 NOTICED = 9.0
-"""How near an enemy must be for a script to walk towards it."""
+"""The distance within which a script walks towards an enemy."""
 Script = Callable[[Rules, Unit, Battle, Bool[Array, "A a"], Key], Int[Array, " A"]]
 
 
 def stop(rules: Rules, unit: Unit, battle: Battle, avail: Bool[Array, "A a"], key: Key) -> Int[Array, " A"]:
-    """Everybody stands."""
+    """Stand."""
     return jnp.where(avail[:, STAND], STAND, NOOP)
 
 
 def random(rules: Rules, unit: Unit, battle: Battle, avail: Bool[Array, "A a"], key: Key) -> Int[Array, " A"]:
-    """Any legal action."""
+    """A random legal action."""
     return jax.random.categorical(key, jnp.where(avail, 0.0, -1e9))
 
 
 def hold(rules: Rules, unit: Unit, battle: Battle, avail: Bool[Array, "A a"], key: Key) -> Int[Array, " A"]:
-    """Shoot at the nearest, and do not move."""
+    """Shoot at the nearest enemy; do not move."""
     return attack(rules, unit, battle, avail, enemies_apart(rules, battle), stop(rules, unit, battle, avail, key))
 
 
 def nearest(rules: Rules, unit: Unit, battle: Battle, avail: Bool[Array, "A a"], key: Key) -> Int[Array, " A"]:
-    """Shoot at the nearest, or walk towards it."""
+    """Shoot at the nearest enemy, or walk towards it."""
     return attack(rules, unit, battle, avail, enemies_apart(rules, battle), towards(rules, unit, battle, avail))
 
 
 def focus(rules: Rules, unit: Unit, battle: Battle, avail: Bool[Array, "A a"], key: Key) -> Int[Array, " A"]:
-    """Shoot at the weakest, or walk towards the nearest."""
+    """Shoot at the weakest enemy, or walk towards the nearest."""
     strength = (battle.hp + battle.shield)[rules.num_allies :]
-    wish = jnp.broadcast_to(strength, (rules.num_allies, len(strength)))
-    return attack(rules, unit, battle, avail, wish, towards(rules, unit, battle, avail))
+    cost = jnp.broadcast_to(strength, (rules.num_allies, len(strength)))
+    return attack(rules, unit, battle, avail, cost, towards(rules, unit, battle, avail))
 
 
 SCRIPTS: dict[str, Script] = {"stop": stop, "hold": hold, "nearest": nearest, "focus": focus, "random": random}
@@ -53,24 +55,24 @@ def enemies_apart(rules: Rules, battle: Battle) -> Float[Array, "A E"]:
 
 
 def attack(
-    rules: Rules, unit: Unit, battle: Battle, avail: Bool[Array, "A a"], wish: Float[Array, "A E"], otherwise: Array
+    rules: Rules, unit: Unit, battle: Battle, avail: Bool[Array, "A a"], cost: Float[Array, "A E"], otherwise: Array
 ) -> Int[Array, " A"]:
-    """The legal target with the smallest wish; a healer takes the friend with the smallest share of its hit points."""
+    """The legal target with the lowest cost; for a healer the ally with the lowest fraction of its hit points."""
     allies = slice(rules.num_allies)
     targets = avail[:, FIRST_TARGET:]
     heals = unit.heals[allies] > 0
-    share = (battle.hp / unit.hp)[allies]
-    friends = jnp.pad(share, (0, max(0, wish.shape[1] - len(share))), constant_values=1.0)[: wish.shape[1]]
-    hurt = targets & (friends < 1)[None]
-    wish = jnp.where(heals[:, None], jnp.broadcast_to(friends, wish.shape), wish)
+    fraction = (battle.hp / unit.hp)[allies]
+    patients = jnp.pad(fraction, (0, max(0, cost.shape[1] - len(fraction))), constant_values=1.0)[: cost.shape[1]]
+    hurt = targets & (patients < 1)[None]
+    cost = jnp.where(heals[:, None], jnp.broadcast_to(patients, cost.shape), cost)
     legal = jnp.where(heals[:, None], hurt, targets)
-    chosen = FIRST_TARGET + jnp.where(legal, wish, jnp.inf).argmin(-1)
+    chosen = FIRST_TARGET + jnp.where(legal, cost, jnp.inf).argmin(-1)
     otherwise = jnp.where(heals, jnp.where(avail[:, STAND], STAND, NOOP), otherwise)
     return jnp.where(legal.any(-1), chosen, otherwise)
 
 
 def towards(rules: Rules, unit: Unit, battle: Battle, avail: Bool[Array, "A a"]) -> Int[Array, " A"]:
-    """A step to the nearest living enemy that is noticed, along the longer axis if that is open, else the other one."""
+    """A move towards the nearest living enemy within NOTICED, along the longer axis if it is open, else the other."""
     dx, dy, far = (v[:, rules.num_allies :] for v in between(battle, rules.num_allies))
     far = jnp.where((battle.hp > 0)[None, rules.num_allies :], far, jnp.inf)
     which = far.argmin(-1)[:, None]

@@ -1,4 +1,4 @@
-"""How a battle begins: who takes part, and where everyone stands."""
+"""The teams of a battle and their start positions."""
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +12,11 @@ from grasp.types import Key
 SIZE = 32.0
 MIDDLE = SIZE / 2
 SPAWN = ((9.0, 16.0), (23.0, 16.0))
-"""Of SMAC's maps: allies, enemies."""
+"""The centres of the two formations on SMAC's maps: allies, enemies."""
 GAP = 0.05
-"""Between neighbours of a formation."""
+"""The gap between neighbours in a formation."""
 SURROUNDED = 0.5
-"""Share of SMACv2's battles that begin with the allies in the middle."""
+"""The probability that a battle of SMACv2 starts with the allies surrounded in the middle."""
 
 
 def kinds(names: tuple[str, ...]) -> Int[np.ndarray, " K"]:
@@ -24,8 +24,8 @@ def kinds(names: tuple[str, ...]) -> Int[np.ndarray, " K"]:
 
 
 def formation(names: tuple[str, ...], spawn: tuple[float, float], side: int) -> Float[np.ndarray, "K 2"]:
-    """A square of units around a point, row by row from the lower left; the enemy's the other way round. Healers come
-    first, that is at the back; a row that stays empty still counts as a gap."""
+    """Positions of a square formation around a point, row by row from the lower left; the enemy's is turned by 180°.
+    Healers come first, which is at the back. Rows that stay empty still count as gaps."""
     order = sorted(range(len(names)), key=lambda k: not SC2[names[k]].heals)
     names = tuple(names[k] for k in order)
     radii = [float(table("sc2").radius[side][kind]) for kind in kinds(names)]
@@ -33,20 +33,20 @@ def formation(names: tuple[str, ...], spawn: tuple[float, float], side: int) -> 
     rows = [radii[k : k + columns] for k in range(0, len(names), columns)]
     width = max(sum(2 * r for r in line) for line in rows)
     height = sum(2 * max(line) for line in rows) + GAP * (columns - 1)
-    found, y = [], -height / 2
+    offsets, y = [], -height / 2
     for line in rows:
         x = -width / 2
         for radius in line:
-            found.append((x + radius, y + max(line)))
+            offsets.append((x + radius, y + max(line)))
             x += 2 * radius + GAP
         y += 2 * max(line) + GAP
-    way = 1.0 if side == 0 else -1.0
-    places = np.array(spawn, np.float32) + way * np.array(found, np.float32)
-    return places[np.argsort(order)]
+    sign = 1.0 if side == 0 else -1.0
+    positions = np.array(spawn, np.float32) + sign * np.array(offsets, np.float32)
+    return positions[np.argsort(order)]
 
 
 def fixed(battlefield: Map) -> tuple[Int[np.ndarray, " N"], Float[np.ndarray, "N 2"]]:
-    """Types and places on one of SMAC's maps; allies sorted as the benchmark sorts agents."""
+    """Types and positions on a map of SMAC, with allies in the benchmark's order of agents."""
     teams = (battlefield.allies, battlefield.enemies)
     types = [kinds(team) for team in teams]
     places = [formation(team, SPAWN[side], side) for side, team in enumerate(teams)]
@@ -54,29 +54,29 @@ def fixed(battlefield: Map) -> tuple[Int[np.ndarray, " N"], Float[np.ndarray, "N
     return np.concatenate([types[0][order], types[1]]), np.concatenate([places[0][order], places[1]])
 
 
-def drawn(battlefield: Map, key: Key) -> tuple[Int[Array, " N"], Float[Array, "N 2"]]:
-    """Types and places of one of SMACv2's battles."""
+def generated(battlefield: Map, key: Key) -> tuple[Int[Array, " N"], Float[Array, "N 2"]]:
+    """Random types and positions of a battle of SMACv2."""
     team_key, place_key = jax.random.split(key)
     num_allies, num_enemies = len(battlefield.allies), len(battlefield.enemies)
     types = teams(battlefield, team_key)
     choice_key, reflect_key, surround_key = jax.random.split(place_key, 3)
-    surrounded = jax.random.uniform(choice_key) > 1 - SURROUNDED
-    places = jnp.where(
-        surrounded,
-        in_the_middle(types, num_allies, num_enemies, surround_key),
+    is_surrounded = jax.random.uniform(choice_key) > 1 - SURROUNDED
+    positions = jnp.where(
+        is_surrounded,
+        surrounded(types, num_allies, num_enemies, surround_key),
         reflected(num_allies, num_enemies, reflect_key),
     )
-    return types, places
+    return types, positions
 
 
 def ranks(types: Int[Array, " N"], x: Float[Array, " N"], y: Float[Array, " N"], num_allies: int) -> Int[Array, " N"]:
-    """Who comes at which place: allies by type, x and y, as the benchmark sorts agents; enemies as they are."""
+    """The benchmark's order of units: allies sorted by type, x and y; enemies unchanged."""
     allies = slice(num_allies)
     return jnp.concatenate([jnp.lexsort((y[allies], x[allies], types[allies])), jnp.arange(num_allies, types.shape[0])])
 
 
 def teams(battlefield: Map, key: Key) -> Int[Array, " N"]:
-    """The enemy has the allies' team, and more of the same race where it is larger."""
+    """Random types. The enemy has the allies' types, and additional ones of the same race where its team is larger."""
     ally_key, extra_key = jax.random.split(key)
     num_allies, num_enemies = len(battlefield.allies), len(battlefield.enemies)
     allies = team(battlefield.race, num_allies, ally_key)
@@ -87,23 +87,23 @@ def teams(battlefield: Map, key: Key) -> Int[Array, " N"]:
 
 
 def team(name: str, number: int, key: Key) -> Int[Array, " K"]:
-    """Independent draws, all again while nobody could fight alone."""
+    """Independent draws of types, repeated while all are of types that cannot be a whole team."""
     race = RACES[name]
     types, weights = jnp.array(kinds(race.types)), jnp.log(jnp.array(race.weights))
     alone = jnp.array([name in race.alone for name in race.types])
 
-    def again(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+    def draw_again(carry: tuple[Array, Array]) -> tuple[Array, Array]:
         key = jax.random.split(carry[0])
         return key[0], jax.random.categorical(key[1], weights, shape=(number,))
 
-    def useless(carry: tuple[Array, Array]) -> Array:
+    def is_rejected(carry: tuple[Array, Array]) -> Array:
         return alone[carry[1]].all()
 
-    return types[jax.lax.while_loop(useless, again, again((key, jnp.zeros(number, jnp.int32))))[1]]
+    return types[jax.lax.while_loop(is_rejected, draw_again, draw_again((key, jnp.zeros(number, jnp.int32))))[1]]
 
 
 def reflected(num_allies: int, num_enemies: int, key: Key) -> Float[Array, "N 2"]:
-    """Allies anywhere on the left, enemies their mirror images."""
+    """Positions with allies uniform on the left and enemies at their mirror images."""
     ally_key, extra_key = jax.random.split(key)
     allies = jax.random.uniform(ally_key, (num_allies, 2)) * jnp.array([[MIDDLE - 1, SIZE]])
     mirrored = jnp.stack([SIZE - allies[:, 0], allies[:, 1]], -1)
@@ -112,16 +112,16 @@ def reflected(num_allies: int, num_enemies: int, key: Key) -> Float[Array, "N 2"
     return jnp.concatenate([allies, enemies])
 
 
-def in_the_middle(types: Int[Array, " N"], num_allies: int, num_enemies: int, key: Key) -> Float[Array, "N 2"]:
-    """Allies in the middle, enemies in up to four groups, each on a diagonal of its own, and as a whole on the map: the
-    walls would press who is beyond them onto one spot."""
+def surrounded(types: Int[Array, " N"], num_allies: int, num_enemies: int, key: Key) -> Float[Array, "N 2"]:
+    """Positions with allies in the middle and enemies in up to four groups, each on a diagonal of its own. Whole groups
+    are kept on the map, because clipping single units would put them at the same position."""
     number_key, group_key, way_key, far_key = jax.random.split(key, 4)
-    number = jax.random.randint(number_key, (), 1, 5)
-    group = jnp.sort(jax.random.randint(group_key, (num_enemies,), 0, number))  # members fill the groups in order
+    num_groups = jax.random.randint(number_key, (), 1, 5)
+    group = jnp.sort(jax.random.randint(group_key, (num_enemies,), 0, num_groups))  # members fill the groups in order
     corner = jnp.array([[0.0, 0.0], [0.0, SIZE], [SIZE, SIZE], [SIZE, 0.0]])[jax.random.permutation(way_key, 4)]
     inner = MIDDLE + jnp.where(corner > 0, 2.0, -2.0)
-    share = jax.random.uniform(far_key, (4, 1))
-    centre = (share * inner + (1 - share) * corner)[group]
+    fraction = jax.random.uniform(far_key, (4, 1))
+    centre = (fraction * inner + (1 - fraction) * corner)[group]
     rank = jnp.arange(num_enemies) - jnp.searchsorted(group, group)
     separation = jnp.array(table("sc2").separation[0])[types]
     allies = jnp.full((num_allies, 2), MIDDLE) + 2 * separation[:num_allies].max() * spiral(num_allies)
@@ -133,7 +133,7 @@ def in_the_middle(types: Int[Array, " N"], num_allies: int, num_enemies: int, ke
 
 
 def spiral(number: int) -> Float[np.ndarray, "K 2"]:
-    """The first places of a hexagonal lattice, from its middle outwards."""
+    """The first points of a hexagonal lattice, from its centre outwards."""
     reach = int(np.ceil(np.sqrt(number))) + 1
     grid = np.array(
         [(a + b / 2, b * np.sqrt(3) / 2) for a in range(-reach, reach + 1) for b in range(-reach, reach + 1)]
@@ -143,6 +143,6 @@ def spiral(number: int) -> Float[np.ndarray, "K 2"]:
 
 
 def stats(profile: Profile, types: Int[Array | np.ndarray, " N"], num_allies: int) -> Unit:
-    """Everyone's stats by type and side."""
+    """The stats of all units, by type and side."""
     side = (np.arange(types.shape[0]) >= num_allies).astype(np.int32)
     return Unit(*(jnp.asarray(column)[side, types] for column in table(profile)))

@@ -1,7 +1,7 @@
-"""The units: one row each. Distances in cells, times in game loops (16 a game second, 8 an environment step).
+"""The stats of unit types. Distances are in cells, times in game loops (16 per game second, 8 per environment step).
 
-Profile `sc2` is the game as SMAC steps it; `smaclite` has that simulator's numbers, for comparison only: its speeds and
-periods are those of another clock. Where the numbers come from is told in docs/skirmish.md.
+The profile `sc2` is the game as SMAC steps it. `smaclite` has the numbers of that simulator, for comparison only: its
+speeds and periods belong to another clock. docs/skirmish.md gives the sources of the numbers.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -12,11 +12,11 @@ Profile = Literal["sc2", "smaclite"]
 LOOPS_A_SECOND = 16
 LOOPS_A_STEP = 8
 Stat = Any
-"""A number in the table below; in a battle an array, [N] or [N, B]."""
+"""A number in the tables below; in a battle an array, [N] or [N, B]."""
 
 
 class Unit(NamedTuple):
-    """What is known of a type of unit, or of all units of a battle."""
+    """The stats of one type, or of all units of a battle."""
 
     hp: Stat
     shield: Stat = 0.0
@@ -26,37 +26,37 @@ class Unit(NamedTuple):
     biological: Stat = False
     flies: Stat = False
     tall: Stat = False
-    """Walks over other units; air weapons reach it too."""
+    """Walks over other units, and can be hit by weapons against air."""
     damage: Stat = 0.0
     hits: Stat = 1
     bonus_light: Stat = 0.0
     bonus_armoured: Stat = 0.0
     sweeps: Stat = False
-    """Its beams also hit what stands beside the target."""
+    """Also damages units beside its target."""
     explodes: Stat = False
     heals: Stat = False
     period: Stat = 0.0
-    """Loops from shot to shot."""
+    """Loops between shots."""
     reach: Stat = 0.0
     """Weapon range, from edge to edge."""
     hits_ground: Stat = True
     hits_air: Stat = False
     speed: Stat = 0.0
-    """Cells a loop."""
+    """Cells per loop."""
     radius: Stat = 0.0
     separation: Stat = 0.0
-    """The radius within which it lets no other unit stand."""
+    """The radius that no other unit may enter."""
     inner: Stat = 0.375
-    """Its radius towards walls."""
+    """The radius that walls may not enter."""
     sight: Stat = 9.0
     mask_range: Stat = 6.0
-    """SMACv2: how far away it may be ordered to attack, from centre to centre."""
+    """SMACv2: the largest distance between centres at which an attack is a legal action."""
     cooldown_scale: Stat = 1.0
-    """What SMAC divides its cooldown by."""
+    """The divisor of the cooldown in SMAC's state."""
     regenerates: Stat = 0.0
-    """Hit points a loop."""
+    """Hit points per loop."""
     mark: Stat = 0
-    """The code of the letter that stands for it in pictures."""
+    """The code of the letter drawn on the unit."""
 
 
 def _per_loop(a_second: float) -> float:
@@ -105,7 +105,7 @@ SC2: dict[str, Unit] = {
         mark=ord("z"),
     ),
 }  # fmt: skip
-"""Allies of the benchmark, which has them as copies of the game's units."""
+"""The benchmarks' allies, which are modified copies of the game's units."""
 
 STOCK: dict[str, dict[str, float]] = {"hydralisk": {"hp": 90.0}, "medivac": {"speed": _per_loop(2.5)}}
 """Where the game's own units, which the enemy has, differ from those copies."""
@@ -120,14 +120,14 @@ SMACLITE: dict[str, dict[str, float]] = {
     "zealot": {"speed": _per_loop(3.15), "period": 14.0, "separation": 0.5},
     "zergling": {"speed": _per_loop(4.13), "period": 8.0, "regenerates": _per_loop(0.38)},
 }
-"""What smaclite changes, on both sides. It has no hydralisk."""
+"""The differences of smaclite, on both sides. It has no hydralisk."""
 
 NAMES = tuple(sorted(SC2))
-"""Types by number. The order of the alphabet is that of the game, by which the benchmark sorts agents."""
+"""Types by index. The alphabetical order is that of the game's type numbers, by which the benchmark sorts agents."""
 
 
 def table(profile: Profile) -> Unit:
-    """Every stat as an array [side, type]: allies first."""
+    """All stats as arrays [side, type], allies first."""
     sides = []
     for side in ({}, STOCK):
         changes = side if profile == "sc2" else SMACLITE
