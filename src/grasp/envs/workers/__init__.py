@@ -1,1 +1,5 @@
-"""Files that run in worker processes, in whatever interpreter a simulator needs: they import numpy, nothing of ours."""
+"""Programs of worker processes, run by the interpreter that a simulator needs (Python 3.8 or newer).
+
+Open `serve` first: the worker's main program, which loads one of the adapters `football`, `pettingzoo` and `smac`.
+Imports numpy and the simulators' packages, nothing of grasp.
+"""

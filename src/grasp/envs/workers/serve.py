@@ -1,21 +1,21 @@
-"""What a worker process runs: several copies of one simulator, answering commands.
+"""The program of a worker process: steps several copies of one simulator on command.
 
-    python serve.py SOURCE TASK OPTIONS            say the sizes, as JSON on standard output
-    python serve.py SOURCE TASK OPTIONS COMMANDS ANSWERS MEMORY PLACE NUMBER SIZES
+    python serve.py SOURCE TASK OPTIONS            print the sizes as JSON on standard output
+    python serve.py SOURCE TASK OPTIONS COMMANDS REPLIES MEMORY FIRST COUNT SIZES
 
-It may run in another interpreter than the learner (a simulator may need packages that JAX cannot live with), so it
-imports nothing of grasp. SOURCE is an adapter, a file with `make(task, **options)`; the task and OPTIONS (a JSON
-object) are its arguments. An adapter's simulator has
+It may run in another interpreter than the learner, because a simulator may need packages that conflict with JAX's. It
+therefore imports nothing of grasp. SOURCE is an adapter, a file with `make(task, **options)`, called with TASK and
+OPTIONS (a JSON object). The simulator that it returns has
 
     spec                 num_agents, obs_dim, state_dim, num_actions, horizon, has_wins, package
     reset(seed)          -> (obs[N, o], state[s], avail[N, a], alive[N])
     step(action[N])      -> ((obs, state, avail, alive), reward, terminated, truncated, won)
     close()
 
-with the meaning that `grasp.envs.base` gives these words. Arrays are exchanged in a memory that both processes map: a
-record a copy, of which this worker has NUMBER from PLACE on. COMMANDS, ANSWERS and MEMORY are inherited file
-descriptors. A command is a line, `reset 0 2` or `step 0 1 2`, that names copies by their place in the worker; the
-answer is `ok`, or `fault` and a sentence, after which the worker ends.
+with the contract of `grasp.envs.base`. Arrays are exchanged in memory that both processes map: one record per copy, of
+which this worker has COUNT from index FIRST on. COMMANDS, REPLIES and MEMORY are inherited file descriptors. A command
+is a line, `reset 0 2` or `step 0 1 2`, with the worker's own indices of copies. The reply is `ok`, or `fault` and a
+sentence, after which the worker exits.
 """
 
 from __future__ import annotations
@@ -34,27 +34,28 @@ import traceback
 import numpy as np
 
 GRACE = 5.0
-"""Seconds that a worker has to close its simulators when it is told to end."""
-SEEN = ("obs", "state", "avail", "alive")
+"""Seconds for a worker to close its simulators and exit."""
+OBSERVED = ("obs", "state", "avail", "alive")
 SIZES = ("num_agents", "obs_dim", "state_dim", "num_actions", "horizon", "has_wins", "package", "version")
 
 
 def record(sizes: dict) -> np.dtype:
-    """What the two processes tell each other about one copy: the learner the first two, the simulator the rest."""
+    """The record of one copy: the learner writes the first two fields, the worker the others."""
     agents = sizes["num_agents"]
-    told = [("action", np.int32, (agents,)), ("seed", np.int64)]
+    written = [("action", np.int32, (agents,)), ("seed", np.int64)]
     seen = [
         ("obs", np.float32, (agents, sizes["obs_dim"])),
         ("state", np.float32, (sizes["state_dim"],)),
         ("avail", np.bool_, (agents, sizes["num_actions"])),
         ("alive", np.bool_, (agents,)),
     ]
-    done = [("reward", np.float32), ("terminated", np.bool_), ("truncated", np.bool_), ("won", np.bool_)]
-    return np.dtype(told + seen + done, align=True)
+    ends = [("reward", np.float32), ("terminated", np.bool_), ("truncated", np.bool_), ("won", np.bool_)]
+    return np.dtype(written + seen + ends, align=True)
 
 
 def load(source: str):
-    """An adapter's module. By its path: the folder must not be searched, where adapters are named like packages."""
+    """The module of an adapter, loaded by path: adapters are named like packages, so their folder must not be
+    searched."""
     spec = importlib.util.spec_from_file_location("adapter", source)
     assert spec is not None
     assert spec.loader is not None
@@ -68,7 +69,7 @@ def make(source: str, task: str, options: str):
 
 
 def describe(simulator) -> dict:
-    """The sizes alone, whatever else an adapter keeps in its spec, and the version of what decides the dynamics."""
+    """The sizes in a simulator's spec, and the version of the package that determines the dynamics."""
     try:
         version = importlib.metadata.version(simulator.spec["package"])
     except importlib.metadata.PackageNotFoundError:
@@ -82,87 +83,87 @@ class Server:
     def __init__(self, simulators: list, records: np.ndarray):
         self.simulators, self.records = simulators, records
 
-    def reset(self, place: int) -> None:
-        self.write(place, self.simulators[place].reset(int(self.records[place]["seed"])))
+    def reset(self, copy: int) -> None:
+        self.write(copy, self.simulators[copy].reset(int(self.records[copy]["seed"])))
 
-    def step(self, place: int) -> None:
-        entry = self.records[place]
-        seen, reward, terminated, truncated, won = self.simulators[place].step(entry["action"].copy())
-        self.write(place, seen)
-        entry["reward"], entry["terminated"], entry["truncated"], entry["won"] = reward, terminated, truncated, won
+    def step(self, copy: int) -> None:
+        record = self.records[copy]
+        seen, reward, terminated, truncated, won = self.simulators[copy].step(record["action"].copy())
+        self.write(copy, seen)
+        record["reward"], record["terminated"], record["truncated"], record["won"] = reward, terminated, truncated, won
 
-    def write(self, place: int, seen: tuple) -> None:
-        entry = self.records[place]
-        for name, value in zip(SEEN, seen):
-            value, field = np.asarray(value), entry[name]
+    def write(self, copy: int, seen: tuple) -> None:
+        record = self.records[copy]
+        for name, value in zip(OBSERVED, seen):
+            value, field = np.asarray(value), record[name]
             if value.shape != field.shape:
-                raise ValueError(f"{name} has the shape {value.shape}, not {field.shape} as its spec says")
+                raise ValueError(f"{name} has the shape {value.shape}; its spec has {field.shape}")
             field[...] = value
 
 
-def guard(commands: int, answers: int) -> None:
-    """Leave a process behind that ends this one, and whatever the simulator starts, soon after the learner is gone:
-    even if that was killed, and even if the simulator does not return."""
+def guard(commands: int, replies: int) -> None:
+    """Fork a process that kills this session (the worker and what its simulator started) GRACE seconds after the
+    learner exits, even if the learner was killed or the simulator hangs."""
     if os.fork():
         return
-    os.close(answers)  # or the learner would not notice the end of this worker
+    os.close(replies)  # otherwise the learner could not detect the exit of this worker
     poll = select.poll()
-    poll.register(commands, 0)  # its other end closes when the learner ends
+    poll.register(commands, 0)  # its other end closes when the learner exits
     poll.poll()
     time.sleep(GRACE)
     os.killpg(0, signal.SIGKILL)
 
 
-def main(words: list[str]) -> None:
-    source, task, options = words[:3]
-    if len(words) == 3:
+def main(arguments: list[str]) -> None:
+    source, task, options = arguments[:3]
+    if len(arguments) == 3:
         simulator = make(source, task, options)
         sizes = json.dumps(describe(simulator))
         simulator.close()
-        print(sizes)  # the last line: closing may print too
+        print(sizes)  # the last line: closing may also print
         return
-    commands, answers, memory, place, number = map(int, words[3:8])
-    sizes = json.loads(words[8])
-    guard(commands, answers)
-    os.dup2(2, 1)  # simulators print: their words belong in the log
+    commands, replies, memory, first, count = map(int, arguments[3:8])
+    sizes = json.loads(arguments[8])
+    guard(commands, replies)
+    os.dup2(2, 1)  # what simulators print goes to the log
     layout = record(sizes)
     shared = mmap.mmap(memory, 0)
-    records = np.frombuffer(shared, layout, number, place * layout.itemsize)
-    with os.fdopen(commands) as asked, os.fdopen(answers, "w", buffering=1) as told:
+    records = np.frombuffer(shared, layout, count, first * layout.itemsize)
+    with os.fdopen(commands) as incoming, os.fdopen(replies, "w", buffering=1) as outgoing:
         try:
-            serve(source, task, options, sizes, records, asked, told)
-        except (Exception, SystemExit) as error:  # a simulator may give up by ending its program
+            serve(source, task, options, sizes, records, incoming, outgoing)
+        except (Exception, SystemExit) as error:  # a simulator may call sys.exit
             traceback.print_exc()
-            told.write(f"fault {sentence(error)}\n")
+            outgoing.write(f"fault {sentence(error)}\n")
 
 
-def serve(source: str, task: str, options: str, sizes: dict, records: np.ndarray, asked, told) -> None:
+def serve(source: str, task: str, options: str, sizes: dict, records: np.ndarray, incoming, outgoing) -> None:
     simulators = [make(source, task, options) for _ in records]
     found = describe(simulators[0])
     if found != sizes:
         wrong = [name for name in SIZES if found[name] != sizes[name]]
-        raise ValueError(f"the simulator's {wrong[0]} is {found[wrong[0]]}, not {sizes[wrong[0]]} as before")
+        raise ValueError(f"the simulator's {wrong[0]} is now {found[wrong[0]]}; at first it was {sizes[wrong[0]]}")
     server = Server(simulators, records)
-    told.write("ok\n")
-    for line in asked:  # ends when the parent does
-        word, *places = line.split()
-        for one in places:
-            (server.reset if word == "reset" else server.step)(int(one))
-        told.write("ok\n")
+    outgoing.write("ok\n")
+    for line in incoming:  # until the learner closes the pipe or exits
+        command, *copies = line.split()
+        for copy in copies:
+            (server.reset if command == "reset" else server.step)(int(copy))
+        outgoing.write("ok\n")
     for simulator in simulators:
         simulator.close()
 
 
 def sentence(error: BaseException) -> str:
-    """A fault in one line."""
-    words = " ".join(str(error).split())
+    """An error in one line, with its type unless the message is written for users."""
+    text = " ".join(str(error).split())
     return (
-        words if isinstance(error, (ValueError, ImportError, FileNotFoundError)) else f"{type(error).__name__}: {words}"
+        text if isinstance(error, (ValueError, ImportError, FileNotFoundError)) else f"{type(error).__name__}: {text}"
     )
 
 
 if __name__ == "__main__":
-    here = os.path.dirname(os.path.abspath(__file__))  # not to be searched: files are named like what they adapt
+    here = os.path.dirname(os.path.abspath(__file__))  # not searched: adapters are named like the packages they import
     sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]
     try:
         main(sys.argv[1:])

@@ -1,26 +1,26 @@
-"""SMAC and SMACv2: battles of StarCraft II itself, through the benchmarks' own packages.
+"""Adapter of SMAC and SMACv2: battles in StarCraft II itself, through the benchmarks' own packages.
 
-`make("MMM2")` is SMAC's map; `make("10gen_terran", game="smacv2", n_units=10, n_enemies=11)` is SMACv2's. The reward is
-the benchmark's, one number for the team. Rows of the dead stay, with action 0 as their only legal one.
+`make("MMM2")` is a map of SMAC; `make("10gen_terran", game="smacv2", n_units=10, n_enemies=11)` one of SMACv2. The
+reward is the benchmark's team reward. Dead agents keep their rows, with action 0 as their only legal action.
 
-What the packages do that a learner must not see, and what is done here:
+Behaviour of the packages that is corrected here:
 
-- SMACv2's `reset` gives None after a second attempt at spawning: its answer is never used. During the first battle such
-  an attempt (in SMAC: units that come late) also adds the enemies to `max_reward`, the divisor of all later rewards,
-  once more, as does a `reset` before its end, in a second game: the scale is set right, the battle counted as played.
-- A lost connection is reported as the end of a battle, with an empty `info`; one lost in `reset` leaves the units of
-  the battle before. Both raise, so that the episode is dropped and the worker started anew.
-- A battle at its limit is reported as ended. `continuing_episode` adds `info["episode_limit"]` to that and changes
-  nothing else (read in both sources); our own count of steps is the second witness, for packages that leave it out.
-- SMACv2's wrapper writes into its configuration: each gets a copy.
-- pysc2 refuses to start a game before absl's flags are parsed: they are marked so.
-- Both packages name their maps alike to pysc2, which refuses that: a process has room for one of them.
+- SMACv2's `reset` returns None after a second attempt at spawning: its result is not used. In the first battle such an
+  attempt (in SMAC: units that appear late), or a `reset` before the battle's end, adds the enemies to `max_reward`, the
+  divisor of all later rewards, a second time: `_settle` sets the right value and counts the battle as played.
+- A lost connection is returned as the end of a battle with an empty `info`. If lost during `reset`, the units of the
+  previous battle remain. Both raise here, so that the episode is dropped and the worker replaced.
+- A battle at its time limit is returned as terminated. `continuing_episode` adds `info["episode_limit"]` and changes
+  nothing else (checked in both sources). The adapter also counts steps, for packages that omit it.
+- SMACv2's wrapper modifies its configuration: each environment gets a copy.
+- pysc2 refuses to start a game before absl's flags are parsed: they are marked as parsed.
+- Both packages register maps of the same names with pysc2, which refuses that: one process can import only one of them.
 
-Seeds. The game takes one when it is started, and it is started once: by the first `reset(seed)`. Later battles go on
-from where its generator stands, so `reset(seed)` does not repeat a battle; the same seeds and actions from a new
-simulator on do, as far as the game is deterministic. SMACv2's teams and starting places are drawn outside of the game:
-they follow from the seed of their own `reset`, always. The order in which its agents look, which decides who is taken
-to have seen an enemy first, comes from Python's global generator, which the copies in a worker share.
+Seeds. The game takes a seed when it starts, which is at the first `reset(seed)`. Later battles continue its random
+generator, so `reset(seed)` does not repeat a battle; the same seeds and actions in a new simulator do, as far as the
+game is deterministic. SMACv2's teams and start positions are drawn outside the game and always follow from the seed of
+their `reset`. The order in which its agents observe, which decides which agent sees an enemy first, comes from Python's
+global generator, which the copies in a worker share.
 """
 
 from __future__ import annotations
@@ -37,27 +37,29 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-if TYPE_CHECKING:  # imported where it is used: `diagnose` must run in an interpreter that has nothing yet
+if TYPE_CHECKING:  # imported where it is used: `diagnose` must run in an interpreter without numpy
     import numpy as np
 
 PROJECTS = {"smac": "oxwhirl/smac", "smacv2": "oxwhirl/smacv2"}
 BUILD = "Base75689"
-"""The folder of version 4.10, whose Linux package is the last."""
+"""The folder of version 4.10, the last one with a Linux package."""
 NO_OP = 0
 TEAMS = {
     "10gen_terran": (["marine", "marauder", "medivac"], [0.45, 0.45, 0.1], ["medivac"]),
     "10gen_protoss": (["stalker", "zealot", "colossus"], [0.45, 0.45, 0.1], []),
     "10gen_zerg": (["zergling", "baneling", "hydralisk"], [0.45, 0.1, 0.45], ["baneling"]),
 }
-"""SMACv2's unit types, their weights, and those that cannot be a whole team."""
+"""SMACv2's unit types, their weights, and the types that cannot be a whole team."""
 
 
 def make(task: str, game: str = "smac", n_units: int | None = None, n_enemies: int | None = None) -> Battle:
-    """A battle on the map `task`. SMACv2's: 10 units, as many enemies, unless told."""
+    """A battle on the map `task`. Defaults of SMACv2: 10 units and as many enemies as units."""
     if game not in PROJECTS:
         raise ValueError(f"game must be smac or smacv2, not {game!r}")
     if game == "smac" and (n_units, n_enemies) != (None, None):
-        raise ValueError(f"SMAC's map {task!r} has its own teams; n_units and n_enemies belong to game=smacv2")
+        raise ValueError(
+            f"the teams of SMAC's map {task!r} are fixed; remove n_units and n_enemies, which need game=smacv2"
+        )
     allies = 10 if n_units is None else n_units
     enemies = allies if n_enemies is None else n_enemies
     if min(allies, enemies) < 1:
@@ -73,14 +75,15 @@ def make(task: str, game: str = "smac", n_units: int | None = None, n_enemies: i
 
 
 def diagnose() -> list[tuple[str, bool, str]]:
-    """What the game needs, whether this interpreter has it, and what to do if not. It runs with nothing installed."""
+    """(requirement, whether it is met, how to fix it) for all requirements of the game. Needs only the standard
+    library."""
     needs = [_package("smac"), _package("smacv2"), _protobuf(), _folder(), _build(exactly=True)]
     needs += [_map("MMM2", "smac"), _map("32x32_flat", "smacv2")]
     return [(need.what, not need.wrong, f"{need.wrong}; {need.fix}" if need.wrong else "") for need in needs]
 
 
 class Battle:
-    """One game of StarCraft II, which the first `reset` starts."""
+    """One game of StarCraft II, started by the first `reset`."""
 
     def __init__(self, game: str, arguments: dict[str, Any]):
         self._construct = functools.partial(_construct, game, arguments)
@@ -126,7 +129,7 @@ class Battle:
         self._env.close()
 
     def _lost(self) -> bool:
-        """A team of healers alone has lost too. Where both teams are gone nobody has won, and the battle is over."""
+        """Whether the allies are dead or only healers remain. If both teams are dead the battle is over and not won."""
         return not self._alive.any() or bool(self._env.only_medivac_left(ally=True))
 
     def _look(self) -> tuple:
@@ -155,12 +158,12 @@ def _capabilities(task: str, n_units: int, n_enemies: int) -> dict[str, Any]:
     unit_types, weights, exceptions = TEAMS[task]
     team = {"dist_type": "weighted_teams", "unit_types": unit_types, "weights": weights, "observe": True}
     team["exception_unit_types"] = exceptions
-    places = {"dist_type": "surrounded_and_reflect", "p": 0.5, "map_x": 32, "map_y": 32}
-    return {"n_units": n_units, "n_enemies": n_enemies, "team_gen": team, "start_positions": places}
+    positions = {"dist_type": "surrounded_and_reflect", "p": 0.5, "map_x": 32, "map_y": 32}
+    return {"n_units": n_units, "n_enemies": n_enemies, "team_gen": team, "start_positions": positions}
 
 
 def _seed_draws(env: Any, seed: int) -> None:
-    """Seeds what SMACv2 draws: its distributions make generators without a seed and shuffle with the global one."""
+    """Seed SMACv2's distributions, which create unseeded generators and shuffle with the global one."""
     import numpy as np
 
     distributions = getattr(env, "env_key_to_distribution_map", None)
@@ -184,14 +187,14 @@ def _seed_distribution(distribution: Any, seeds: np.random.SeedSequence) -> None
 
 
 def _settle(env: Any) -> None:
-    """Counts every enemy of the first battle once, as the benchmark means to, and that battle as played."""
+    """Count each enemy of the first battle once in `max_reward`, as the benchmark intends, and the battle as played."""
     worth = [env.reward_death_value + unit.health_max + unit.shield_max for unit in env.enemies.values()]
     env.max_reward = env.reward_win + sum(worth)
-    env._episode_count = 1  # in SMACv2 seen to decide only launching, scale and unit types
+    env._episode_count = 1  # in SMACv2 it affects only launching, the reward scale and unit types
 
 
 class Need(NamedTuple):
-    """Something that must be there: `wrong` says what is not as it should be, and is empty where it is."""
+    """A requirement. `wrong` states what is not met, and is empty if all is."""
 
     what: str
     wrong: str
@@ -207,13 +210,13 @@ def _require(*needs: Need) -> None:
 
 def _package(game: str) -> Need:
     found = importlib.util.find_spec(game)
-    places = list(found.submodule_search_locations or []) if found else []
+    folders = list(found.submodule_search_locations or []) if found else []
     wrong = ""
     if not found:
         wrong = f"the package {game} is not installed in {sys.executable}"
-    elif not any((Path(place) / "env" / "starcraft2").is_dir() for place in places):
-        wrong = f"the package {game} in {sys.executable} is another program of that name"
-    another = " (`pip install smac` gives another program, an optimiser)" if game == "smac" else ""
+    elif not any((Path(folder) / "env" / "starcraft2").is_dir() for folder in folders):
+        wrong = f"the package {game} in {sys.executable} is another project of that name"
+    another = " (`pip install smac` installs an unrelated optimiser)" if game == "smac" else ""
     fix = f"clone the GitHub project {PROJECTS[game]}{another} and type: {_pip(f'./{game}')}"
     return Need(f"package {game}", wrong, fix, ModuleNotFoundError)
 
@@ -226,7 +229,7 @@ def _protobuf() -> Need:
     wrong = "" if version else f"the package protobuf is not installed in {sys.executable}"
     if version and tuple(int(word) for word in version.split(".")[:2]) >= (3, 21):
         wrong = f"protobuf {version} is too new for StarCraft II's protocol"
-    fix = f"in an interpreter of its own, since JAX's packages want a newer one, type: {_pip()}"
+    fix = f"in an interpreter of its own, because JAX needs a newer one, type: {_pip()}"
     return Need("protobuf below 3.21", wrong, fix, ValueError)
 
 
@@ -236,7 +239,7 @@ def _folder() -> Need:
     if given is None and not folder.is_dir():
         wrong = f"SC2PATH is not set and there is no {folder}"
     elif given is not None and not (given and folder.is_dir()):
-        wrong = f"SC2PATH is {given!r}, which is no folder"
+        wrong = f"SC2PATH is {given!r}, which is not a folder"
     fix = (
         "unpack the Linux package 4.10 that the GitHub project Blizzard/s2client-proto offers and type: "
         "export SC2PATH=/the/folder/StarCraftII"
@@ -245,13 +248,13 @@ def _folder() -> Need:
 
 
 def _build(exactly: bool = False) -> Need:
-    """pysc2 starts the newest version that it finds. Other versions run, but battles go otherwise in them."""
+    """pysc2 starts the newest installed version. Other versions than 4.10 run, but with different dynamics."""
     versions = _game_folder() / "Versions"
     builds = sorted((path.name for path in versions.glob("Base*")), key=lambda name: (len(name), name))
     wrong = "" if builds else f"{versions} has no version of the game"
     if builds and exactly and builds[-1] != BUILD:
-        wrong = f"the newest version in {versions} is {builds[-1]}, whose battles do not compare with those of 4.10"
-    fix = f"unpack the Linux package 4.10 again, so that {versions / BUILD} is there and nothing newer"
+        wrong = f"the newest version in {versions} is {builds[-1]}, whose results are not comparable with 4.10"
+    fix = f"unpack the Linux package 4.10 again, so that {versions / BUILD} is the newest"
     return Need("StarCraft II 4.10", wrong, fix, FileNotFoundError)
 
 
@@ -269,7 +272,7 @@ def _map(file: str, game: str) -> Need:
 
 
 def _map_file(task: str, game: str) -> str:
-    """The name of the task's map file: SMACv2's tasks share one."""
+    """The name of the task's map file, which all tasks of SMACv2 share."""
     registry = _import(f"{game}.env.starcraft2.maps.smac_maps").get_smac_map_registry()
     known = sorted(TEAMS if game == "smacv2" else registry)
     if task not in known:
@@ -292,7 +295,8 @@ def _game_folder() -> Path:
 
 
 def _pip(*packages: str) -> str:
-    """In this interpreter; where JAX lives, which would lose its protobuf, in one that is made first."""
+    """The command that installs packages in this interpreter. If it has JAX, whose protobuf would be replaced, the
+    command first creates another environment."""
     python, first = sys.executable, ""
     if importlib.util.find_spec("jax"):
         python, names = ".venv-smac/bin/python", ("GRASP_SMAC_PYTHON", "GRASP_SMACV2_PYTHON")
