@@ -139,6 +139,9 @@ def listed(team: dict[str, int]) -> list[str]:
     return [name for name, number in team.items() for _ in range(number)]
 
 
+DEFAULT = skirmish.Options()
+
+
 @functools.cache
 def scenario_of(task: str, options: skirmish.Options = DEFAULT, size: tuple[int, int] | None = None):
     """Everything fixed about a map, or about a smaller one of its kind."""

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from env_contract import FAST_COMPILE
-from skirmish_cases import FACTS, RACES, SIZES, battle_of, full_hp, names_of, scenario_of
+from skirmish_cases import DEFAULT, FACTS, RACES, SIZES, battle_of, full_hp, names_of, scenario_of
 
 from grasp.envs.skirmish import env as skirmish
 from grasp.envs.skirmish import smacv2_visibility, spawns
@@ -17,7 +17,7 @@ from grasp.envs.skirmish.unit_stats import NAMES
 NUM_BATTLES = 200
 
 
-DEFAULT, CLEAN = skirmish.Options(), skirmish.Options(exact_quirks=False)
+CLEAN = skirmish.Options(exact_quirks=False)
 
 
 MAPS = ["3m", "2s3z", "3s5z_vs_3s6z", "MMM2", "terran_5_vs_5", "protoss_5_vs_5", "zerg_5_vs_5"]

@@ -3,10 +3,9 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from skirmish_cases import scenario_of
+from skirmish_cases import DEFAULT, scenario_of
 from skirmish_oracle import (
     CLEAN,
-    DEFAULT,
     DRAWN,
     MAPS,
     View,

@@ -51,6 +51,6 @@ def test_smaclites_numbers():
             expected |= {"damage": 80, "bonus_light": 0}
         assert set(expected) == changed
         for field, value in expected.items():
-            assert getattr(lite, scenario)[:, k].tolist() == pytest.approx([value] * 2, rel=1e-6), (name, field)
+            assert getattr(lite, field)[:, k].tolist() == pytest.approx([value] * 2, rel=1e-6), (name, field)
         for field in set(lite._fields) - changed:
-            assert getattr(lite, scenario)[:, k].tolist() == [getattr(game, scenario)[0, k]] * 2, (name, field)
+            assert getattr(lite, field)[:, k].tolist() == [getattr(game, field)[0, k]] * 2, (name, field)
