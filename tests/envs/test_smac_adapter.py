@@ -1,4 +1,4 @@
-"""The adapter of SMAC and SMACv2, against a stand-in that has the packages' traps. The game itself is never run."""
+"""The adapter of SMAC and SMACv2, on a stand-in with the packages' pitfalls. The game itself is not run."""
 
 import ast
 import importlib
@@ -10,11 +10,9 @@ import sys
 import numpy as np
 import pytest
 from absl import flags
-from paths import REPOSITORY
+from paths import REPOSITORY, STANDINS
 
-ROOT = REPOSITORY
-ADAPTER = ROOT / "src" / "grasp" / "envs" / "workers" / "smac.py"
-STANDINS = ROOT / "tests" / "standins"
+ADAPTER = REPOSITORY / "src" / "grasp" / "envs" / "workers" / "smac.py"
 STOP, ATTACK = 1, 6
 CASES = {"smac": ("3m", {}), "smacv2": ("10gen_terran", {"game": "smacv2", "n_units": 5})}
 
@@ -27,7 +25,7 @@ def forget():
 
 @pytest.fixture
 def bare(monkeypatch, tmp_path):
-    """The adapter where nothing is installed."""
+    """The adapter without the packages and the game."""
     monkeypatch.delenv("SC2PATH", raising=False)
     monkeypatch.delenv("STANDIN", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -41,7 +39,7 @@ def bare(monkeypatch, tmp_path):
 
 @pytest.fixture
 def adapter(bare, monkeypatch):
-    """The adapter beside the stand-in."""
+    """The adapter with the stand-in installed."""
     monkeypatch.syspath_prepend(STANDINS)
     monkeypatch.setenv("SC2PATH", str(STANDINS / "StarCraftII"))
     return bare
@@ -58,26 +56,26 @@ def everyone(simulator, action):
 
 
 def attack(avail):
-    """Everybody's first target, or a stop where there is none."""
+    """The first target of each agent, or stop where there is none."""
     return np.where(avail[:, ATTACK:].any(1), ATTACK + avail[:, ATTACK:].argmax(1), STOP).astype(np.int32)
 
 
 def fight(simulator, seen, most=1000):
-    """Attacks to the end. Returns the rewards and the last answer."""
+    """Attack until the battle ends. Returns the rewards and the last result."""
     rewards = []
     for _ in range(most):
-        answer = simulator.step(attack(seen[2]))
-        seen = answer[0]
-        rewards.append(answer[1])
-        if answer[2] or answer[3]:
-            return rewards, answer
-    raise AssertionError("the battle has no end")
+        result = simulator.step(attack(seen[2]))
+        seen = result[0]
+        rewards.append(result[1])
+        if result[2] or result[3]:
+            return rewards, result
+    raise AssertionError("the battle does not end")
 
 
 def wait(simulator, steps):
     for _ in range(steps):
-        answer = simulator.step(everyone(simulator, STOP))
-    return answer
+        result = simulator.step(everyone(simulator, STOP))
+    return result
 
 
 @pytest.mark.parametrize(
@@ -99,7 +97,7 @@ def test_sizes_are_the_published_ones(adapter, task, options, sizes):
     assert spec["package"] == options.get("game", "smac")
 
 
-def test_what_is_seen_has_the_sizes_and_types_of_the_contract(made):
+def test_observations_have_the_sizes_and_types_of_the_contract(made):
     spec = made.spec
     for obs, state, avail, alive in [made.reset(0), made.step(everyone(made, STOP))[0]]:
         assert (obs.shape, obs.dtype) == ((spec["num_agents"], spec["obs_dim"]), np.float32)
@@ -114,8 +112,8 @@ def test_a_win_is_a_termination_and_returns_twenty(made):
     rewards, (seen, _, terminated, truncated, won) = fight(made, made.reset(0))
     assert (terminated, truncated, won) == (True, False, True)
     assert np.isclose(sum(rewards), 20.0)
-    assert seen[0].any(), "the last observation is of the battle's end"
-    assert made.reset(1)[3].all(), "the next battle has everybody"
+    assert seen[0].any(), "the last observation is of the end of the battle"
+    assert made.reset(1)[3].all(), "all agents are alive in the next battle"
 
 
 def test_a_defeat_is_a_termination_that_is_not_won(adapter):
@@ -128,10 +126,10 @@ def test_a_defeat_is_a_termination_that_is_not_won(adapter):
             break
     assert (terminated, truncated, won) == (True, False, False)
     assert not seen[3].any()
-    assert not seen[0].any(), "the last observation is of the battle's end, not of the next battle"
+    assert not seen[0].any(), "the last observation is of the end of the battle, not of the next one"
 
 
-def test_the_dead_do_nothing_whatever_is_asked_of_them(adapter):
+def test_actions_of_dead_agents_are_replaced_by_no_op(adapter):
     simulator = adapter.make("3m")
     _, _, avail, alive = simulator.reset(0)
     while alive.all():
@@ -144,13 +142,13 @@ def test_the_dead_do_nothing_whatever_is_asked_of_them(adapter):
 
 
 @pytest.mark.parametrize("action", [0, 99])
-def test_an_illegal_action_of_the_living_raises(made, action):
+def test_an_illegal_action_of_a_living_agent_raises(made, action):
     made.reset(0)
     with pytest.raises((AssertionError, IndexError)):
         made.step(everyone(made, action))
 
 
-def test_alive_is_health_and_not_the_mask(made, monkeypatch):
+def test_alive_is_read_from_health_not_from_the_mask(made, monkeypatch):
     made.reset(0)
     everything = np.ones((made.spec["num_agents"], made.spec["num_actions"])).tolist()
     monkeypatch.setattr(getattr(made._env, "env", made._env), "get_avail_actions", lambda: everything)
@@ -159,22 +157,22 @@ def test_alive_is_health_and_not_the_mask(made, monkeypatch):
         assert alive.tolist() == [unit.health > 0 for unit in made._env.agents.values()]
         if not alive.all():
             return
-    raise AssertionError("nobody died")
+    raise AssertionError("no agent died")
 
 
 @pytest.mark.parametrize("reset", [1, 2])
-def test_none_from_reset_is_not_what_is_seen(adapter, monkeypatch, reset):
+def test_the_result_none_of_reset_is_not_used(adapter, monkeypatch, reset):
     monkeypatch.setenv("STANDIN", f"respawn={reset}")
     simulator = adapter.make("10gen_zerg", game="smacv2", n_units=5)
-    answers, original = [], type(simulator._env).reset
-    monkeypatch.setattr(type(simulator._env), "reset", lambda env: answers.append(original(env)))
+    results, original = [], type(simulator._env).reset
+    monkeypatch.setattr(type(simulator._env), "reset", lambda env: results.append(original(env)))
     for seed in range(reset):
         obs, state, avail, alive = simulator.reset(seed)
         assert obs.shape == (5, 82)
         assert state.shape == (120,)
         assert avail.any(1).all()
         assert alive.all()
-    assert answers[-1] is None
+    assert results[-1] is None
 
 
 @pytest.mark.parametrize("game", list(CASES))
@@ -182,8 +180,8 @@ def test_a_second_attempt_at_spawning_does_not_count_the_enemies_twice(adapter, 
     monkeypatch.setenv("STANDIN", "respawn=1")
     task, options = CASES[game]
     simulator = adapter.make(task, **options)
-    rewards, answer = fight(simulator, simulator.reset(0))
-    assert answer[4]
+    rewards, result = fight(simulator, simulator.reset(0))
+    assert result[4]
     assert np.isclose(sum(rewards), 20.0)
 
 
@@ -191,15 +189,15 @@ def test_a_reset_before_the_first_battle_has_ended_changes_nothing(made, monkeyp
     monkeypatch.setenv("STANDIN", f"games={tmp_path / 'games'}")
     made.reset(0)
     made.step(everyone(made, STOP))
-    rewards, answer = fight(made, made.reset(0))
+    rewards, result = fight(made, made.reset(0))
     made.close()
-    assert answer[4]
+    assert result[4]
     assert np.isclose(sum(rewards), 20.0)
-    assert len((tmp_path / "games").read_text().split()) == 1, "one game is started"
+    assert len((tmp_path / "games").read_text().split()) == 1, "one game was started"
 
 
 @pytest.mark.parametrize("fault", ["lost=3", "empty=3"])
-def test_a_lost_connection_raises_and_is_no_end(made, monkeypatch, fault):
+def test_a_lost_connection_raises(made, monkeypatch, fault):
     monkeypatch.setenv("STANDIN", fault)
     made.reset(0)
     for _ in range(2):
@@ -220,11 +218,11 @@ def test_the_limit_truncates_after_exactly_the_horizon(made, monkeypatch, fault)
     monkeypatch.setenv("STANDIN", f"peace {fault}")
     for seed in range(2):
         made.reset(seed)
-        answer = wait(made, made.spec["horizon"] - 1)
-        assert answer[2:] == (False, False, False)
-        answer = wait(made, 1)
-        assert answer[2:] == (False, True, False)
-        assert np.isclose(answer[0][0][:, -4], 1.0).all(), "the last observation is of the battle's end"
+        result = wait(made, made.spec["horizon"] - 1)
+        assert result[2:] == (False, False, False)
+        result = wait(made, 1)
+        assert result[2:] == (False, True, False)
+        assert np.isclose(result[0][0][:, -4], 1.0).all(), "the last observation is of the end of the battle"
 
 
 @pytest.mark.parametrize("fault", ["", "no_limit"])
@@ -232,10 +230,10 @@ def test_a_win_at_the_last_step_is_a_termination(adapter, monkeypatch, fault):
     monkeypatch.setenv("STANDIN", f"peace {fault}")
     simulator = adapter.make("3m")
     simulator.reset(0)
-    seen = wait(simulator, simulator.spec["horizon"] - 3)[0]  # together they kill one of three a step
-    rewards, answer = fight(simulator, seen)
+    seen = wait(simulator, simulator.spec["horizon"] - 3)[0]  # the three agents kill one enemy per step
+    rewards, result = fight(simulator, seen)
     assert len(rewards) == 3
-    assert answer[2:] == (True, False, True)
+    assert result[2:] == (True, False, True)
 
 
 @pytest.mark.parametrize(("task", "survivors"), [("3m", []), ("MMM2", []), ("MMM2", [9])])
@@ -247,12 +245,12 @@ def test_a_defeat_at_the_last_step_is_a_termination(adapter, monkeypatch, task, 
     for agent, unit in simulator._env.agents.items():  # the medivac is agent 9
         unit.health = 1.0 if agent in survivors else 0.0
     simulator._alive = np.array([unit.health > 0 for unit in simulator._env.agents.values()])
-    answer = wait(simulator, 1)
-    assert answer[2:] == (True, False, False)
-    assert np.flatnonzero(answer[0][3]).tolist() == survivors
+    result = wait(simulator, 1)
+    assert result[2:] == (True, False, False)
+    assert np.flatnonzero(result[0][3]).tolist() == survivors
 
 
-def test_the_limit_is_asked_for(made):
+def test_the_package_is_asked_to_mark_the_time_limit(made):
     assert made._env.continuing_episode is True
 
 
@@ -264,12 +262,12 @@ def test_the_limit_is_asked_for(made):
         ("10gen_zerg", ["zergling", "baneling", "hydralisk"], [0.45, 0.1, 0.45], ["baneling"]),
     ],
 )
-def test_the_configuration_is_the_benchmarks(adapter, task, types, weights, exceptions):
+def test_the_configuration_is_that_of_the_benchmark(adapter, task, types, weights, exceptions):
     env = adapter.make(task, game="smacv2", n_units=5, n_enemies=6)._env
-    team, places = env.capability_config["team_gen"], env.capability_config["start_positions"]
+    team, positions = env.capability_config["team_gen"], env.capability_config["start_positions"]
     assert (team["unit_types"], team["weights"], team["exception_unit_types"]) == (types, weights, exceptions)
     assert (team["dist_type"], team["observe"], team["n_units"], team["n_enemies"]) == ("weighted_teams", True, 5, 6)
-    assert (places["dist_type"], places["p"], places["map_x"], places["map_y"]) == (
+    assert (positions["dist_type"], positions["p"], positions["map_x"], positions["map_y"]) == (
         "surrounded_and_reflect",
         0.5,
         32,
@@ -278,16 +276,16 @@ def test_the_configuration_is_the_benchmarks(adapter, task, types, weights, exce
     assert (env.use_unit_ranges, env.conic_fov) == (True, False)
 
 
-def test_what_the_wrapper_writes_stays_in_its_own_configuration(adapter):
+def test_each_environment_has_its_own_copy_of_the_configuration(adapter):
     arguments = {"map_name": "10gen_zerg", "continuing_episode": True}
     arguments["capability_config"] = adapter._capabilities("10gen_zerg", 5, 5)
     simulator = adapter.Battle("smacv2", arguments)
     simulator.reset(0)
-    assert "env_key" in simulator._env.capability_config["team_gen"], "the stand-in writes"
+    assert "env_key" in simulator._env.capability_config["team_gen"], "the stand-in modifies its configuration"
     assert arguments["capability_config"] == adapter._capabilities("10gen_zerg", 5, 5)
 
 
-def test_the_game_takes_the_first_seed_and_is_started_once(made):
+def test_the_game_starts_once_with_the_first_seed(made):
     made.reset(2**32 + 5)
     env = made._env
     assert env.seed() == 5
@@ -304,7 +302,7 @@ def test_the_same_seeds_and_actions_from_the_start_give_the_same_battles(adapter
     assert battles([3, 4]) != battles([5, 4])
 
 
-def test_teams_and_places_follow_from_the_seed_of_their_reset(adapter):
+def test_teams_and_positions_follow_from_the_seed_of_their_reset(adapter):
     def start(*seeds):
         simulator = adapter.make("10gen_zerg", game="smacv2", n_units=8, n_enemies=9)
         for seed in seeds:
@@ -317,10 +315,10 @@ def test_teams_and_places_follow_from_the_seed_of_their_reset(adapter):
     assert len({tuple(one) for one in starts}) == 4
     kinds = {tuple(kind for kind, _, _ in one) for one in starts}
     assert len(kinds) > 1, "teams differ"
-    assert len({one[0][1:] for one in starts}) > 2, "places differ, where they are not all in the middle"
+    assert len({one[0][1:] for one in starts}) > 2, "start positions differ, except in surrounded starts"
 
 
-def test_a_game_starts_though_nobody_parsed_absls_flags(made):
+def test_a_game_starts_without_parsed_absl_flags(made):
     parsed = flags.FLAGS.is_parsed()
     flags.FLAGS.unparse_flags()
     try:
@@ -355,7 +353,7 @@ def game(folder, *files):
 
 
 def refused(adapter, error, task="3m", **options):
-    """The sentence of a refusal, which is one line."""
+    """The error message, which must be one line."""
     with pytest.raises(error) as raised:
         adapter.make(task, **options)
     sentence = str(raised.value)
@@ -369,10 +367,10 @@ def test_a_missing_package_is_named_with_its_project(bare, name):
     assert f"the package {name} is not installed" in sentence
     assert f"GitHub project oxwhirl/{name}" in sentence
     assert f".venv-smac/bin/python -m pip install ./{name} 'protobuf<3.21'" in sentence
-    assert ("`pip install smac` gives another program" in sentence) == (name == "smac")
+    assert ("`pip install smac` installs an unrelated optimiser" in sentence) == (name == "smac")
 
 
-def test_nothing_is_installed_where_jax_lives(bare, monkeypatch):
+def test_packages_are_not_installed_beside_jax(bare, monkeypatch):
     made = "python3.9 -m venv .venv-smac && export GRASP_SMAC_PYTHON=$PWD/.venv-smac/bin/python"
     assert made in refused(bare, ModuleNotFoundError)
     fixes = "".join(fix for _, _, fix in bare.diagnose())
@@ -384,10 +382,10 @@ def test_nothing_is_installed_where_jax_lives(bare, monkeypatch):
     assert "venv-smac" not in sentence
 
 
-def test_the_optimiser_of_the_same_name_is_not_taken_for_it(bare, monkeypatch, tmp_path):
+def test_another_package_of_the_same_name_is_refused(bare, monkeypatch, tmp_path):
     game(tmp_path, "smac/__init__.py", "smac/facade/__init__.py")
     monkeypatch.syspath_prepend(tmp_path)
-    assert "is another program of that name" in refused(bare, ModuleNotFoundError)
+    assert "is another project of that name" in refused(bare, ModuleNotFoundError)
 
 
 @pytest.mark.parametrize(("version", "fine"), [("3.21.0", False), ("4.25.3", False), ("3.20.3", True), ("3.6.1", True)])
@@ -402,7 +400,7 @@ def test_a_protobuf_that_is_too_new_is_refused(adapter, monkeypatch, tmp_path, v
         assert ".venv-smac/bin/python -m pip install 'protobuf<3.21'" in sentence
 
 
-def test_a_package_that_the_package_needs_is_named(bare, monkeypatch, tmp_path):
+def test_a_missing_dependency_is_named(bare, monkeypatch, tmp_path):
     game(tmp_path, "smac/__init__.py", "smac/env/starcraft2/maps/__init__.py")
     (tmp_path / "smac/env/__init__.py").write_text("import pysc2\n")
     distribution(tmp_path, "protobuf", "3.20.3")
@@ -412,13 +410,13 @@ def test_a_package_that_the_package_needs_is_named(bare, monkeypatch, tmp_path):
     assert "pip install pysc2" in sentence
 
 
-def test_a_missing_game_is_told_by_what_is_missing(adapter, monkeypatch, tmp_path):
+def test_missing_parts_of_the_game_are_named(adapter, monkeypatch, tmp_path):
     monkeypatch.delenv("SC2PATH")
     assert f"SC2PATH is not set and there is no {tmp_path / 'StarCraftII'}" in refused(adapter, FileNotFoundError)
     for given in ["", str(tmp_path / "nowhere")]:
         monkeypatch.setenv("SC2PATH", given)
         sentence = refused(adapter, FileNotFoundError)
-        assert f"SC2PATH is {given!r}, which is no folder" in sentence
+        assert f"SC2PATH is {given!r}, which is not a folder" in sentence
         assert "export SC2PATH=" in sentence
     monkeypatch.setenv("SC2PATH", game(tmp_path / "sc2", "Maps/SMAC_Maps/3m.SC2Map"))
     assert f"{tmp_path / 'sc2' / 'Versions'} has no version of the game" in refused(adapter, FileNotFoundError)
@@ -439,7 +437,7 @@ def test_the_default_folder_of_the_game_is_found(adapter, monkeypatch, tmp_path)
         ("10gen_zerg", "smacv2", "32x32_flat", "unzip -o SMAC_Maps.zip -d"),
     ],
 )
-def test_a_missing_map_is_told_by_its_file(adapter, monkeypatch, tmp_path, task, name, file, fix):
+def test_a_missing_map_file_is_named(adapter, monkeypatch, tmp_path, task, name, file, fix):
     folder = game(tmp_path / "sc2", "Versions/Base75689/SC2_x64")
     monkeypatch.setenv("SC2PATH", folder)
     sentence = refused(adapter, FileNotFoundError, task, game=name)
@@ -448,21 +446,21 @@ def test_a_missing_map_is_told_by_its_file(adapter, monkeypatch, tmp_path, task,
 
 
 @pytest.mark.parametrize(
-    ("task", "options", "words"),
+    ("task", "options", "message"),
     [
         ("MMM3", {}, "smac has no map 'MMM3'; did you mean 'MMM2'?"),
         ("5gen_terran", {"game": "smacv2"}, "did you mean '10gen_terran'?"),
         ("3m", {"game": "smacv2"}, "it has 10gen_protoss, 10gen_terran, 10gen_zerg"),
         ("3m", {"game": "smacv3"}, "game must be smac or smacv2, not 'smacv3'"),
-        ("3m", {"n_units": 5}, "belong to game=smacv2"),
+        ("3m", {"n_units": 5}, "which need game=smacv2"),
         ("10gen_zerg", {"game": "smacv2", "n_units": 0}, "must be at least 1, not 0 and 0"),
     ],
 )
-def test_a_mistake_is_named_with_the_nearest_right_thing(adapter, task, options, words):
-    assert words in refused(adapter, ValueError, task, **options)
+def test_wrong_arguments_are_answered_with_valid_ones(adapter, task, options, message):
+    assert message in refused(adapter, ValueError, task, **options)
 
 
-def test_the_diagnosis_finds_nothing_wrong_where_all_is_there(adapter):
+def test_the_diagnosis_of_a_complete_installation(adapter):
     rows = adapter.diagnose()
     assert [fine for _, fine, _ in rows] == [True] * 7
     assert {fix for _, _, fix in rows} == {""}

@@ -1,4 +1,4 @@
-"""SMAC's stand-in in real workers: the game that crashes, hangs or loses its connection costs an episode, no more."""
+"""SMAC's stand-in in worker processes: a game that crashes, hangs or loses its connection costs one episode."""
 
 import os
 import sys
@@ -18,13 +18,13 @@ EVERYONE = np.arange(2)
 
 @pytest.fixture
 def battle(monkeypatch):
-    """A pool on the stand-in, which misbehaves as it is told."""
+    """A function that opens a pool of the stand-in with a fault."""
     monkeypatch.setenv("SC2PATH", str(STANDINS / "StarCraftII"))
     monkeypatch.syspath_prepend(str(STANDINS))
     pools = []
 
-    def opened(name="smac/3m", misbehaviour="", deadline=20.0):
-        monkeypatch.setenv("STANDIN", misbehaviour)
+    def opened(name="smac/3m", fault="", deadline=20.0):
+        monkeypatch.setenv("STANDIN", fault)
         pools.append(SimulatorPool(make(name), 2, 1, deadline, 3))
         return pools[-1]
 
@@ -34,18 +34,18 @@ def battle(monkeypatch):
 
 
 def play(pool: SimulatorPool, steps: int) -> list[list[bool]]:
-    """Who lost its episode at each step; stop is action 1, and 0 for the dead."""
-    lost = [pool_answer(pool, "reset")]
+    """Which copies lost their episode, at each command. Living agents stop (1), dead ones do nothing (0)."""
+    lost = [run(pool, "reset")]
     for _ in range(steps):
         pool.records["action"] = np.where(pool.records["alive"], 1, 0)
-        lost.append(pool_answer(pool, "step"))
+        lost.append(run(pool, "step"))
         if any(lost[-1]):
-            lost.append(pool_answer(pool, "reset"))
+            lost.append(run(pool, "reset"))
     return lost
 
 
-def pool_answer(pool: SimulatorPool, word: str) -> list[bool]:
-    pool.send(word, EVERYONE)
+def run(pool: SimulatorPool, command: str) -> list[bool]:
+    pool.send(command, EVERYONE)
     return pool.wait(EVERYONE).tolist()
 
 
@@ -55,21 +55,21 @@ def test_a_battle_in_a_worker(battle, name):
     assert not np.any(play(pool, 0))
     assert pool.records["alive"].all()
     assert not np.any(play(pool, 2))
-    assert (pool.records["avail"][..., 0] == ~pool.records["alive"]).all()  # only the dead may do nothing
+    assert (pool.records["avail"][..., 0] == ~pool.records["alive"]).all()  # no-op is legal only for dead agents
     assert pool.host.spec.package == name.partition("/")[0]
     assert pool.host.spec.num_agents == (3 if name == "smac/3m" else 5)
 
 
-@pytest.mark.parametrize("misbehaviour", ["crash=2", "hang=2", "lost=2", "empty=2"])
-def test_a_game_that_fails_is_replaced(battle, tmp_path, misbehaviour):
-    pool = battle(misbehaviour=f"{misbehaviour} once={tmp_path}/once", deadline=5.0)
+@pytest.mark.parametrize("fault", ["crash=2", "hang=2", "lost=2", "empty=2"])
+def test_a_game_that_fails_is_replaced(battle, tmp_path, fault):
+    pool = battle(fault=f"{fault} once={tmp_path}/once", deadline=5.0)
     lost = play(pool, 3)
     assert sum(map(any, lost)) == 1
     assert pool.restarts == 1
     assert not any(lost[-1])
 
 
-def test_units_that_must_be_spawned_again_are_no_fault(battle):
+def test_a_second_attempt_at_spawning_is_no_fault(battle):
     pool = battle("smacv2/10gen_zerg", "respawn=1")
     assert not np.any(play(pool, 1))
     assert pool.restarts == 0
@@ -77,14 +77,14 @@ def test_units_that_must_be_spawned_again_are_no_fault(battle):
 
 def test_no_game_outlives_its_worker(battle, tmp_path):
     games = tmp_path / "games"
-    pool = battle(misbehaviour=f"games={games}")
+    pool = battle(fault=f"games={games}")
     play(pool, 1)
     pids = [int(line) for line in games.read_text().split()]
     assert len(pids) >= 2
     pool.close()
     end = time.monotonic() + 20
     while any(Path(f"/proc/{pid}/stat").exists() and alive(pid) for pid in pids):
-        assert time.monotonic() < end, "a game is still there"
+        assert time.monotonic() < end, "a game is still running"
         time.sleep(0.05)
 
 
@@ -96,8 +96,8 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_what_is_missing_is_said_before_anything_starts(monkeypatch):
-    host._sizes.cache_clear()  # the stand-in has answered for this name before
+def test_a_missing_package_is_named_before_a_worker_starts(monkeypatch):
+    host._sizes.cache_clear()  # the stand-in's sizes may be cached under this name
     monkeypatch.setenv("GRASP_SMAC_PYTHON", sys.executable)
     with pytest.raises(GraspError, match="environment 'smac/3m': the package smac is not installed"):
         make("smac/3m")

@@ -1,4 +1,4 @@
-"""Google Research Football through worker processes, against the real engine."""
+"""Google Research Football in worker processes, with the real engine."""
 
 import importlib.util
 import json
@@ -21,7 +21,7 @@ from grasp.types import GraspError
 pytestmark = pytest.mark.slow
 LEFT, RIGHT, DOWN, PASS, SHOT, RELEASE = 1, 5, 7, 11, 12, 14
 BALL, ACTIVE, MODE, CLOCK = 88, 97, 108, 115
-SAID = ("obs", "state", "avail", "alive", "reward", "terminated", "truncated", "won")
+FIELDS = ("obs", "state", "avail", "alive", "reward", "terminated", "truncated", "won")
 STOCK = """
 import json, sys
 import numpy as np
@@ -57,8 +57,8 @@ print(json.dumps(ends))
 def engine():
     """The interpreter that has gfootball."""
     python = interpreter("football")
-    asked = "import importlib.util, sys; sys.exit(importlib.util.find_spec('gfootball') is None)"
-    if subprocess.run([python, "-c", asked], check=False).returncode:
+    check = "import importlib.util, sys; sys.exit(importlib.util.find_spec('gfootball') is None)"
+    if subprocess.run([python, "-c", check], check=False).returncode:
         sentence = f"{python} has no gfootball; type: make football"
         pytest.fail(sentence) if "GRASP_FOOTBALL_PYTHON" in os.environ else pytest.skip(sentence)
     return python
@@ -66,7 +66,7 @@ def engine():
 
 @pytest.fixture
 def opened(engine):
-    """Pools that are closed when the test ends."""
+    """A function that opens pools; they are closed when the test ends."""
     pools = []
 
     def make(task, num_envs=1, workers=1, **options):
@@ -87,43 +87,43 @@ def adapter():
     return module
 
 
-def tell(pool, word, copies, values):
-    """Reset these copies with seeds or step them with actions; what they say."""
-    pool.records["seed" if word == "reset" else "action"][copies] = values
-    pool.send(word, copies)
+def run(pool, command, copies, values):
+    """Reset these copies with seeds, or step them with actions. Returns their records."""
+    pool.records["seed" if command == "reset" else "action"][copies] = values
+    pool.send(command, copies)
     assert not pool.wait(copies).any()
     return pool.records[copies].copy()
 
 
 def play(pool, seed, policy, most=1000):
-    """One episode, or its first steps, in the first copy: policy(step, last record) gives the actions."""
+    """The records of one episode, or of its first steps, in the first copy under policy(step, last record)."""
     only = np.array([0])
-    said = [tell(pool, "reset", only, seed)[0]]
-    while len(said) <= most:
-        said.append(tell(pool, "step", only, policy(len(said) - 1, said[-1]))[0])
-        if said[-1]["terminated"] or said[-1]["truncated"]:
+    records = [run(pool, "reset", only, seed)[0]]
+    while len(records) <= most:
+        records.append(run(pool, "step", only, policy(len(records) - 1, records[-1]))[0])
+        if records[-1]["terminated"] or records[-1]["truncated"]:
             break
-    return said
+    return records
 
 
 def scripted(actions):
-    return lambda step, said: actions[step]
+    return lambda step, records: actions[step]
 
 
 def at_random(num_steps, num_agents, seed=0):
     return np.random.default_rng(seed).integers(0, 19, (num_steps, num_agents)).astype(np.int32)
 
 
-def players(said):
-    """Which player every row is of."""
-    marks = np.stack([one["obs"][:, ACTIVE:MODE] for one in said])
+def players(records):
+    """The player of each row."""
+    marks = np.stack([one["obs"][:, ACTIVE:MODE] for one in records])
     assert (marks.sum(-1) == 1).all()
     return marks.argmax(-1)
 
 
-def attack(step, said):
-    """Run at the goal and shoot."""
-    return [SHOT if said["obs"][0, BALL] > 0.85 else RIGHT] * len(said["obs"])
+def attack(step, records):
+    """Run to the goal and shoot."""
+    return [SHOT if records["obs"][0, BALL] > 0.85 else RIGHT] * len(records["obs"])
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ def test_sizes_of_the_papers_scenarios(engine, task, options, num_agents):
 
 
 def test_every_academy_scenario_is_listed_and_ends_with_a_goal(engine):
-    told = subprocess.run([engine, "-c", ACADEMY], capture_output=True, text=True, check=True).stdout
-    academy = json.loads(told.splitlines()[-1])
+    output = subprocess.run([engine, "-c", ACADEMY], capture_output=True, text=True, check=True).stdout
+    academy = json.loads(output.splitlines()[-1])
     assert sorted(academy) == sorted(football.names())
     assert all(ends for ends, _ in academy.values())
     assert {task: steps for task, (_, steps) in academy.items() if steps != 400} == {
@@ -155,26 +155,26 @@ def test_every_academy_scenario_is_listed_and_ends_with_a_goal(engine):
 @pytest.mark.parametrize(
     ("task", "seed", "num_agents"), [("academy_counterattack_hard", 5, 4), ("academy_3_vs_1_with_keeper", 1, 3)]
 )
-def test_rows_rewards_and_end_are_gfootballs_own(engine, opened, tmp_path, task, seed, num_agents):
+def test_observations_rewards_and_ends_equal_gfootballs(engine, opened, tmp_path, task, seed, num_agents):
     actions = at_random(60, num_agents)
-    if task == "academy_3_vs_1_with_keeper":  # checkpoints for one of them
+    if task == "academy_3_vs_1_with_keeper":  # checkpoints for one agent
         actions[:30] = RELEASE
         actions[:30, 0] = RIGHT
     np.save(tmp_path / "actions.npy", actions)
-    words = [task, str(seed), str(tmp_path / "actions.npy")]
-    subprocess.run([engine, "-W", "ignore", "-c", STOCK, *words], check=True, capture_output=True)
+    arguments = [task, str(seed), str(tmp_path / "actions.npy")]
+    subprocess.run([engine, "-W", "ignore", "-c", STOCK, *arguments], check=True, capture_output=True)
     stock = np.load(tmp_path / "actions.npy.npz")
-    said = play(opened(task), seed, scripted(actions), most=60)
-    assert len(said) == len(stock["rows"]) > 10
-    np.testing.assert_array_equal([one["obs"] for one in said], stock["rows"])
-    rewards = [one["reward"] for one in said[1:]]
+    records = play(opened(task), seed, scripted(actions), most=60)
+    assert len(records) == len(stock["rows"]) > 10
+    np.testing.assert_array_equal([one["obs"] for one in records], stock["rows"])
+    rewards = [one["reward"] for one in records[1:]]
     np.testing.assert_allclose(rewards, stock["rewards"].mean(-1), atol=1e-6)
-    assert said[-1]["terminated"] == stock["done"]
+    assert records[-1]["terminated"] == stock["done"]
     if task == "academy_3_vs_1_with_keeper":
         assert np.ptp(stock["rewards"], axis=-1).max() > 0.05
 
 
-def test_the_state_is_a_row_with_everybodys_players_and_the_clock(opened):
+def test_the_state_marks_all_controlled_players_and_has_the_elapsed_time(opened):
     for step, one in enumerate(play(opened("academy_counterattack_hard"), 2, scripted(at_random(12, 4)), most=12)):
         shared = np.delete(one["obs"], np.s_[ACTIVE:MODE], 1)
         np.testing.assert_array_equal(shared, np.tile(np.delete(one["state"], [*range(ACTIVE, MODE), CLOCK]), (4, 1)))
@@ -184,21 +184,21 @@ def test_the_state_is_a_row_with_everybodys_players_and_the_clock(opened):
         assert one["alive"].all()
 
 
-def test_a_seed_repeats_an_episode_in_any_engine(opened):
+def test_a_seed_repeats_an_episode_in_every_engine(opened):
     pool = opened("academy_3_vs_1_with_keeper", num_envs=3, workers=2)  # the last two share a process
     everyone, actions = np.arange(3), at_random(30, 3)
-    tell(pool, "reset", everyone, [4, 5, 6])
+    run(pool, "reset", everyone, [4, 5, 6])
     for action in at_random(5, 3, seed=1):
-        tell(pool, "step", everyone, action)
+        run(pool, "step", everyone, action)
 
     def episodes(seeds):
-        said = [tell(pool, "reset", everyone, seeds)]
-        said += [tell(pool, "step", everyone, action) for action in actions[:12]]
-        return np.stack(said)
+        records = [run(pool, "reset", everyone, seeds)]
+        records += [run(pool, "step", everyone, action) for action in actions[:12]]
+        return np.stack(records)
 
     found = episodes([7, 7, 9])
     again = episodes([9, 8, 7])
-    for name in SAID:
+    for name in FIELDS:
         np.testing.assert_array_equal(found[name][:, 0], found[name][:, 1])
         np.testing.assert_array_equal(found[name][:, 0], again[name][:, 2])
         np.testing.assert_array_equal(found[name][:, 2], again[name][:, 0])
@@ -206,31 +206,31 @@ def test_a_seed_repeats_an_episode_in_any_engine(opened):
     assert (again["obs"][-1, 1] != again["obs"][-1, 2]).any()
 
 
-def test_the_clock_cuts_after_exactly_400_steps(opened):
+def test_an_episode_is_truncated_after_exactly_400_steps(opened):
     pool = opened("academy_pass_and_shoot_with_keeper")
-    said = play(pool, 0, lambda step, said: [0, 0])
-    assert len(said) - 1 == 400
-    assert not any(one["terminated"] or one["truncated"] for one in said[1:-1])
-    assert (said[-1]["terminated"], said[-1]["truncated"], said[-1]["won"]) == (False, True, False)
-    assert said[-1]["state"][CLOCK] == 1
-    assert tell(pool, "reset", np.array([0]), 0)[0]["state"][CLOCK] == 0
+    records = play(pool, 0, lambda step, records: [0, 0])
+    assert len(records) - 1 == 400
+    assert not any(one["terminated"] or one["truncated"] for one in records[1:-1])
+    assert (records[-1]["terminated"], records[-1]["truncated"], records[-1]["won"]) == (False, True, False)
+    assert records[-1]["state"][CLOCK] == 1
+    assert run(pool, "reset", np.array([0]), 0)[0]["state"][CLOCK] == 0
 
 
 @pytest.mark.parametrize(("rewards", "returned"), [("scoring", 1.0), ("scoring+checkpoints", 2.0)])
-def test_a_goal_ends_the_episode_and_wins_it(opened, rewards, returned):
+def test_a_goal_terminates_and_wins_the_episode(opened, rewards, returned):
     pool = opened("academy_empty_goal", rewards=rewards)
-    for seed in (3, 4):  # the second is paid for its checkpoints anew
-        said = play(pool, seed, attack)[1:]
-        assert (said[-1]["terminated"], said[-1]["truncated"], said[-1]["won"]) == (True, False, True)
-        assert not any(one["won"] for one in said[:-1])
-        paid = [float(one["reward"]) for one in said if one["reward"]]
+    for seed in (3, 4):  # checkpoints are paid again in the second
+        records = play(pool, seed, attack)[1:]
+        assert (records[-1]["terminated"], records[-1]["truncated"], records[-1]["won"]) == (True, False, True)
+        assert not any(one["won"] for one in records[:-1])
+        paid = [float(one["reward"]) for one in records if one["reward"]]
         assert sum(paid) == pytest.approx(returned)
         assert paid[:-1] == pytest.approx([0.1] * (len(paid) - 1))
         assert len(paid) == (1 if rewards == "scoring" else 11)
 
 
-def test_an_episode_that_is_lost_ends_without_a_win(opened):
-    last = play(opened("academy_empty_goal"), 0, lambda step, said: [0])[-1]
+def test_a_lost_episode_terminates_without_a_win(opened):
+    last = play(opened("academy_empty_goal"), 0, lambda step, records: [0])[-1]
     assert (last["terminated"], last["truncated"], last["won"], last["reward"]) == (True, False, False, 0)
 
 
@@ -243,40 +243,40 @@ def test_pinned_agents_keep_their_players_and_others_do_not(opened):
     assert (pinned == [7, 8, 9, 10]).all()
 
 
-def test_the_pinned_are_nearest_to_the_ball_in_metres(opened):
+def test_pinned_players_are_nearest_to_the_ball_in_metres(opened):
     pool = opened("academy_corner", agents=2, pinned=True)  # in gfootball's units, 2 is nearer than 6
-    assert players(tell(pool, "reset", np.array([0]), 0)).tolist() == [[1, 6]]
+    assert players(run(pool, "reset", np.array([0]), 0)).tolist() == [[1, 6]]
 
 
-def test_a_pass_to_a_player_who_is_not_ours_moves_no_pin(opened):
+def test_a_pass_to_an_uncontrolled_player_does_not_move_a_pin(opened):
     actions = [[DOWN]] * 4 + [[PASS]] + [[RELEASE]] * 25
     ends = {}
     for pinned in (False, True):
-        said = play(opened("academy_3_vs_1_with_keeper", agents=1, pinned=pinned), 0, scripted(actions), most=30)
-        ends[pinned] = players(said)[-1].item()
-        ball, mates = said[-1]["state"][BALL : BALL + 2], said[-1]["state"][:8].reshape(4, 2)
-        assert np.linalg.norm(mates - ball, axis=1).argmin() == 2  # it arrived
+        records = play(opened("academy_3_vs_1_with_keeper", agents=1, pinned=pinned), 0, scripted(actions), most=30)
+        ends[pinned] = players(records)[-1].item()
+        ball, mates = records[-1]["state"][BALL : BALL + 2], records[-1]["state"][:8].reshape(4, 2)
+        assert np.linalg.norm(mates - ball, axis=1).argmin() == 2  # the pass arrived
     assert ends == {False: 2, True: 1}
 
 
 def test_a_pinned_agent_moves_its_own_player(opened):
     pool = opened("academy_3_vs_1_with_keeper", pinned=True)
 
-    def places(agent, action):
+    def positions(agent, action):
         actions = np.full((15, 3), RELEASE, np.int32)
         actions[:, agent] = action
-        said = play(pool, 0, scripted(actions), most=15)
-        assert (players(said) == [1, 2, 3]).all()
-        return said[-1]["obs"][0, :8].reshape(4, 2)[:, 0]
+        records = play(pool, 0, scripted(actions), most=15)
+        assert (players(records) == [1, 2, 3]).all()
+        return records[-1]["obs"][0, :8].reshape(4, 2)[:, 0]
 
     for agent in range(3):
-        apart = places(agent, RIGHT) - places(agent, LEFT)
+        apart = positions(agent, RIGHT) - positions(agent, LEFT)
         assert apart.argmax() == agent + 1
         assert apart[agent + 1] > 0.1
 
 
 def test_a_player_who_is_sent_off_is_not_alive():
-    module = adapter()  # no game comes to it: a foul ends every academy episode
+    module = adapter()  # tested without the engine: a foul ends every academy episode
     simulator = module.Football.__new__(module.Football)
     simulator.spec, simulator.clock = {"num_agents": 3, "horizon": 400}, 0
     raw = {name: np.zeros((4, 2)) for name in module.TEAMS} | {
@@ -301,7 +301,7 @@ def learner(algo, pool, **options):
 
 
 @pytest.mark.parametrize(("algo", "options"), [("mappo", {"chunk": 4}), ("qmix", {"buffer": 16, "batch": 2})])
-def test_algorithms_play(opened, algo, options):
+def test_algorithms_collect_in_the_engine(opened, algo, options):
     pool = opened("academy_3_vs_1_with_keeper", num_envs=2, workers=2)
     algorithm, state = learner(algo, pool, **options)
     stage = host_rollout.Stage(pool, algorithm)
@@ -314,7 +314,7 @@ def test_algorithms_play(opened, algo, options):
     assert 0 < np.ptp(found.action) < 19
 
 
-def test_a_worker_killed_in_mid_collection_leaves_no_trace_in_the_batch(opened, monkeypatch):
+def test_the_episode_of_a_worker_killed_during_collection_is_not_in_the_batch(opened, monkeypatch):
     pool = opened("academy_3_vs_1_with_keeper", num_envs=2, workers=2)
     algorithm, state = learner("mappo", pool, chunk=4)
     stage = host_rollout.Stage(pool, algorithm)
@@ -327,40 +327,40 @@ def test_a_worker_killed_in_mid_collection_leaves_no_trace_in_the_batch(opened, 
     stage.begin(seed)
     steps = []
 
-    def tell_and_kill(word, copies, tell=pool.send):
-        tell(word, copies)
-        steps.append(word)
+    def send_and_kill(command, copies, send=pool.send):
+        send(command, copies)
+        steps.append(command)
         if len(steps) == 9:
             os.kill(pool.workers[0].process.pid, signal.SIGKILL)
 
-    monkeypatch.setattr(pool, "send", tell_and_kill)
+    monkeypatch.setattr(pool, "send", send_and_kill)
     found, _, restarts = host_rollout.collect(stage, state, jax.random.key(0), 8)
     monkeypatch.undo()
     assert restarts == 1
     assert seeds == [[0, 1], [10]]
     assert found.first.tolist() == [[True, True]] + [[False, False]] * 7
     for copy in (0, 1):
-        said = play(pool, seeds[copy][-1], scripted(found.action[:, copy]), most=8)
-        np.testing.assert_array_equal([one["obs"] for one in said[:-1]], found.observation.obs[:, copy])
-        np.testing.assert_array_equal([one["reward"] for one in said[1:]], found.reward[:, copy])
+        records = play(pool, seeds[copy][-1], scripted(found.action[:, copy]), most=8)
+        np.testing.assert_array_equal([one["obs"] for one in records[:-1]], found.observation.obs[:, copy])
+        np.testing.assert_array_equal([one["reward"] for one in records[1:]], found.reward[:, copy])
 
 
 @pytest.mark.parametrize(
     ("task", "options", "sentence"),
     [
         ("academy_corner", {"agents": 12}, "agents must be 1 to 11 in academy_corner, not 12"),
-        ("academy_korner", {}, r"there is no academy scenario 'academy_korner'; did you mean 'academy_corner'\?"),
+        ("academy_korner", {}, r"unknown academy scenario 'academy_korner'; did you mean 'academy_corner'\?"),
     ],
 )
-def test_a_mistake_is_named(engine, task, options, sentence):
+def test_wrong_arguments_are_named(engine, task, options, sentence):
     with pytest.raises(GraspError, match=sentence):
         football.make(task, **options)
 
 
-def test_where_football_is_missing_the_sentence_says_what_to_type(monkeypatch):
+def test_a_missing_engine_is_answered_with_the_command_that_builds_it(monkeypatch):
     monkeypatch.setenv("GRASP_FOOTBALL_PYTHON", sys.executable)
     sentence = (
-        "environment 'grf/academy_corner': it needs Google Research Football, and .* has no gfootball; type: make"
+        "environment 'grf/academy_corner': Google Research Football needs gfootball, which .* does not have; type: make"
     )
     with pytest.raises(GraspError, match=f"{sentence} football$"):
         football.make("academy_corner")

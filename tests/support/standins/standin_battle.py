@@ -1,24 +1,24 @@
-"""Stands in for StarCraft II in tests: the interface of SMAC's environment class around a trivial battle.
+"""A stand-in for StarCraft II in tests: the interface of SMAC's environment class around a trivial battle.
 
-Everybody is in everybody's range. An ally that attacks takes about 20 from its target, a medivac heals; the living
-enemies take 6 each from the first living ally. Names, results, types and the order of things are those of the real
-class (the GitHub projects oxwhirl/smac and oxwhirl/smacv2), also where they are traps; observations are not.
+All units are in range of each other. An attacking ally takes about 20 from its target, a medivac heals, and each living
+enemy takes 6 from the first living ally. Names, results, types and the order of operations are those of the real class
+(GitHub projects oxwhirl/smac and oxwhirl/smacv2), including their pitfalls; observations are not.
 
-The folder of this file on PYTHONPATH brings the packages `smac` and `smacv2` and an old enough protobuf (its name and
-number only); SC2PATH may be the folder StarCraftII in it. The variable STANDIN makes the game misbehave, in words with
-spaces between them; K counts from 1 in the life of one environment:
+With the folder of this file on PYTHONPATH the packages `smac` and `smacv2` and an old protobuf (its metadata only) can
+be found; SC2PATH may be the folder StarCraftII in it. The variable STANDIN is a list of faults separated by spaces. K
+counts from 1 over the life of one environment:
 
     lost=K        step K loses the connection: (0, True, {})
     empty=K       step K has an empty info, and no end
     hang=K        step K never returns
     crash=K       step K ends the process, with status 13
-    lost_reset=K  reset K loses the connection: the units stay those of the battle before
-    respawn=K     reset K needs a second attempt at spawning (SMACv2: it gives None; SMAC: enemies are counted twice)
-    no_limit      a battle at its limit does not say so, whatever continuing_episode is
-    no_clock      a battle at its limit goes on
+    lost_reset=K  reset K loses the connection: the units remain those of the previous battle
+    respawn=K     reset K needs a second attempt at spawning (SMACv2: returns None; SMAC: enemies are counted twice)
+    no_limit      a battle at its time limit has no mark in info, whatever continuing_episode is
+    no_clock      a battle continues after its time limit
     peace         the enemies do not shoot
-    once=FILE     of the numbered ones only the first happens: whoever creates the file misbehaves, then nobody
-    games=FILE    each started game is a real child process (asleep), whose id is appended to the file
+    once=FILE     only the first of the faults with K occurs: the process that creates the file
+    games=FILE    each started game is a sleeping child process, whose id is appended to the file
 """
 
 import atexit
@@ -39,22 +39,22 @@ SHIELD = {"stalker": 80, "zealot": 50, "colossus": 150}
 
 
 class CannotResetException(Exception):
-    """SMACv2's: the units did not appear."""
+    """SMACv2's exception: the units did not appear."""
 
 
-def words() -> dict[str, str]:
+def faults() -> dict[str, str]:
     pairs = (word.partition("=") for word in os.environ.get("STANDIN", "").split())
     return {name: value for name, _, value in pairs}
 
 
 def due(name: str, count: int) -> bool:
-    told = words()
-    if told.get(name) != str(count):
+    given = faults()
+    if given.get(name) != str(count):
         return False
-    if "once" not in told:
+    if "once" not in given:
         return True
     try:
-        os.close(os.open(told["once"], os.O_CREAT | os.O_EXCL))
+        os.close(os.open(given["once"], os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         return False
     return True
@@ -79,7 +79,7 @@ class MultiAgentEnv:
 
 
 class Battle(MultiAgentEnv):
-    """What both classes share. `given` are the arguments of the constructor."""
+    """Shared by both classes. `given` are the arguments of the constructor."""
 
     def __init__(self, given: dict, params: dict, n_agents: int, n_enemies: int, n_actions: int):
         self.map_name, self.map_type, self.episode_limit = given["map_name"], params["map_type"], params["limit"]
@@ -102,11 +102,11 @@ class Battle(MultiAgentEnv):
         if not flags.FLAGS.is_parsed():
             raise flags.UnparsedFlagAccessError("Trying to access flag --sc2_run_config before flags were parsed.")
         self._game = random.Random(self._seed)
-        told = words()
-        if "games" in told:
+        given = faults()
+        if "games" in given:
             self.close()
             self._sc2_proc = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-            with open(told["games"], "a") as file:
+            with open(given["games"], "a") as file:
                 file.write(f"{self._sc2_proc.pid}\n")
 
     def full_restart(self):
@@ -115,7 +115,7 @@ class Battle(MultiAgentEnv):
         self.force_restarts += 1
 
     def reset_with(self, allies: list[str], enemies: list[str], places=None, patient: bool = True):
-        """`patient`: units that come late are waited for; else they are an exception."""
+        """`patient`: wait for units that appear late; otherwise raise."""
         self._episode_steps, self._resets = 0, self._resets + 1
         if self._episode_count == 0:
             self._launch()
@@ -166,14 +166,14 @@ class Battle(MultiAgentEnv):
                 patient.health = min(patient.health + 5.0, patient.health_max)
             elif action >= 6:
                 reward += self._hit(self.enemies[action - 6], 20.0 + self._game.random())
-        for _ in [one for one in self.enemies.values() if one.health > 0 and "peace" not in words()]:
+        for _ in [one for one in self.enemies.values() if one.health > 0 and "peace" not in faults()]:
             living = [one for one in self.agents.values() if one.health > 0]
             if living:
                 self._hit(living[0], 6.0)
         return reward
 
     def _hit(self, target: SimpleNamespace, damage: float) -> float:
-        """Takes from the shield first. Returns what was taken and what a death is worth."""
+        """Damage the shield first, then health. Returns the damage, plus the value of a death."""
         if target.health == 0:
             return 0.0
         before = target.shield + target.health
@@ -193,8 +193,8 @@ class Battle(MultiAgentEnv):
             info["battle_won"] = True
             reward += self.reward_win
             self.battles_won += 1
-        elif self._episode_steps >= self.episode_limit and "no_clock" not in words():
-            if self.continuing_episode and "no_limit" not in words():
+        elif self._episode_steps >= self.episode_limit and "no_clock" not in faults():
+            if self.continuing_episode and "no_limit" not in faults():
                 info["episode_limit"] = True
             self.timeouts += 1
         else:
@@ -228,7 +228,7 @@ class Battle(MultiAgentEnv):
         return [self.get_avail_agent_actions(agent) for agent in range(self.n_agents)]
 
     def get_obs_agent(self, agent_id):
-        """Its health last, the clock and its place before it: enough to tell observations apart. Zeros for the dead."""
+        """The time, the position and the health in the last entries, so that observations differ. Zeros if dead."""
         obs, one = np.zeros(self.get_obs_size(), dtype=np.float32), self.agents[agent_id]
         if one.health > 0:
             obs[:4], obs[-1] = 1.0, one.health / one.health_max
@@ -239,7 +239,7 @@ class Battle(MultiAgentEnv):
         return [self.get_obs_agent(agent) for agent in range(self.n_agents)]
 
     def get_state(self):
-        """The healths of both teams first, the last actions last."""
+        """The health of both teams, and the last actions at the end."""
         units = [*self.agents.values(), *self.enemies.values()]
         state = np.zeros(self.get_state_size(), dtype=np.float32)
         state[: len(units)] = [one.health / one.health_max for one in units]

@@ -1,8 +1,8 @@
-"""A simulator for tests, like `twin` in tests/envs/test_host.py.
+"""A small simulator for tests; `twin` in tests/envs/test_host.py is the same as a JAX environment.
 
-`fault` names how it fails, `at` the step of its life at which, and `once` a file whose existence says that it has
-already happened. Its first reset takes `slow` seconds; a `restless` one ignores its seed; after `cut` steps it is
-truncated.
+`fault` is how it fails and `at` the step, counted over all episodes, at which it does. If the file `once` exists it has
+failed already and does not again. Its first reset takes `slow` seconds, `restless` ignores seeds, and episodes are
+truncated after `cut` steps.
 """
 
 import os
@@ -28,30 +28,30 @@ class Toy:
         time.sleep(self.slow)
         self.slow = 0.0
         self.time, self.total = 0, (seed % 100 if self.seeded else 0)
-        if self.restless:  # whatever the seed
+        if self.restless:
             self.total = int.from_bytes(os.urandom(4), "little")
         return self.seen()
 
     def step(self, action):
         self.life += 1
         if self.fault and self.life == self.at and self.is_first():
-            self.misbehave()
+            self.fail()
         self.time += 1
         self.total += int(action[0]) + 2 * int(action[1])
         won = self.total % 7 == 6
-        seen, paid = self.seen(), float(self.total % 5)
+        seen, reward = self.seen(), float(self.total % 5)
         if self.wrong == "shape":
             seen = (seen[0][:1], *seen[1:])
         if self.wrong == "mask":
             seen[2][0] = False
         if self.wrong == "reward":
-            paid = float("inf")
+            reward = float("inf")
         if self.wrong == "both":
-            return seen, paid, True, True, won
-        return seen, paid, won, not won and self.time == self.cut, won
+            return seen, reward, True, True, won
+        return seen, reward, won, not won and self.time == self.cut, won
 
     def is_first(self):
-        """Whether no other copy has failed before, in this worker or another: only one can make the file."""
+        """Whether no other copy, in any worker, has failed before: only one can create the file."""
         try:
             if self.once:
                 os.close(os.open(self.once, os.O_CREAT | os.O_EXCL))
@@ -65,7 +65,7 @@ class Toy:
         avail[1, 2] = self.time % 2 == 0
         return obs, np.array([self.time, self.total % 7, 1.0], np.float32), avail, np.array([True, self.time < 4])
 
-    def misbehave(self):
+    def fail(self):
         if self.fault == "crash":
             os._exit(3)
         if self.fault == "hang":
