@@ -1,4 +1,4 @@
-"""The contract of `grasp.envs.base`, as checks of one environment."""
+"""Checks that one environment keeps the contract of `grasp.envs.base`."""
 
 from typing import NamedTuple
 
@@ -8,12 +8,12 @@ import numpy as np
 
 from grasp.types import Env, EnvSpec, Observation, PyTree, Step
 
-# A battle takes 10 s to compile with XLA's optimisations and a third of it without; here it runs for a few steps only.
+# Skirmish compiles in 10 s with XLA's optimisations and in a third of that without; tests run only a few steps.
 FAST_COMPILE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 class Episode(NamedTuple):
-    """One horizon of random legal actions per copy; the axes are [B, ...] at the beginning and [B, T, ...] after it."""
+    """One horizon of random legal actions per copy. `first` has the axes [B, ...], the others [B, T, ...]."""
 
     first: Observation
     action: jax.Array
@@ -21,7 +21,7 @@ class Episode(NamedTuple):
 
 
 def player(env: Env):
-    """keys[B] -> Episode, compiled."""
+    """A compiled function keys[B] -> Episode."""
 
     def play(key: jax.Array) -> Episode:
         reset_key, steps_key = jax.random.split(key)
@@ -72,7 +72,7 @@ def check_steps(spec: EnvSpec, steps: Step) -> None:
 
 
 def check_ends(spec: EnvSpec, steps: Step) -> None:
-    """Every episode ends, and by the clock only at the very last step."""
+    """Every episode ends, and is truncated only at the horizon."""
     ended = np.asarray(steps.terminated | steps.truncated)
     assert ended.any(axis=1).all()
     for copy, last in enumerate(ended.argmax(axis=1)):
@@ -80,7 +80,7 @@ def check_ends(spec: EnvSpec, steps: Step) -> None:
 
 
 def check_carry(env: Env) -> None:
-    """A step gives back exactly the types it was given, weak ones not among them: a scan over it compiles once."""
+    """A step returns a state of the same types, without weak types, so that a scan over steps compiles once."""
     key = jax.random.key(0)
     action = jax.ShapeDtypeStruct((env.spec.num_agents,), jnp.int32)
     before, first = jax.eval_shape(env.reset, key)
@@ -93,7 +93,7 @@ def check_carry(env: Env) -> None:
 
 
 def check(env: Env) -> None:
-    """All of the contract, for one environment."""
+    """Check one environment against the whole contract."""
     check_carry(env)
     key, other = jax.random.split(jax.random.key(0))
     episode = player(env)(jnp.stack([key, key, other]))
@@ -103,6 +103,6 @@ def check(env: Env) -> None:
     check_steps(env.spec, episode.steps)
     check_ends(env.spec, episode.steps)
     for leaf in jax.tree.leaves(episode):
-        np.testing.assert_array_equal(leaf[0], leaf[1], err_msg="one key, two episodes")
+        np.testing.assert_array_equal(leaf[0], leaf[1], err_msg="one key gave two episodes")
     simulated = env.spec.package == "jaxmarl"
-    assert not simulated or (episode.first.state[0] != episode.first.state[2]).any(), "two keys, one beginning"
+    assert not simulated or (episode.first.state[0] != episode.first.state[2]).any(), "two keys gave one start"
