@@ -1,7 +1,7 @@
 """The stats of unit types. Distances are in cells, times in game loops (16 per game second, 8 per environment step).
 
 The profile `sc2` is the game as SMAC steps it. `smaclite` has the numbers of that simulator, for comparison only: its
-speeds and periods belong to another clock. docs/skirmish.md gives the sources of the numbers.
+speeds and periods belong to another clock. docs/skirmish.md states what is modelled.
 """
 
 from typing import Any, Literal, NamedTuple
