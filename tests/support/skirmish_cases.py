@@ -18,13 +18,13 @@ from grasp.envs.skirmish.unit_stats import NAMES, Profile, Unit, table
 
 
 class Fact(NamedTuple):
-    """What the benchmark knows of a type."""
+    """The benchmark's numbers of a type."""
 
     hp: float
     shield: float
     sight: float
     shoots: float
-    """SMACv2's range of the mask."""
+    """The range of legal attacks in SMACv2."""
     normaliser: float
 
 
@@ -55,7 +55,7 @@ class Body(NamedTuple):
     armour: float
     attributes: str
     speed: float
-    """A second."""
+    """Cells per second."""
     radius: float
     separation: float
     inner: float
@@ -94,7 +94,7 @@ RACES = {
     "protoss": ("stalker", "zealot", "colossus"),
     "zerg": ("zergling", "hydralisk", "baneling"),
 }
-"""In the order of their bits."""
+"""In the order of their one-hot bits."""
 
 
 # agents, enemies, obs, state, actions, limit, and the reward of a win before scaling (0: by the teams)
@@ -144,7 +144,7 @@ DEFAULT = skirmish.Options()
 
 @functools.cache
 def scenario_of(task: str, options: skirmish.Options = DEFAULT, size: tuple[int, int] | None = None):
-    """Everything fixed about a map, or about a smaller one of its kind."""
+    """The scenario of a map, or of a smaller map of its kind."""
     battlefield = find(task)
     if size:
         battlefield = battlefield._replace(allies=battlefield.allies[: size[0]], enemies=battlefield.enemies[: size[1]])
@@ -162,27 +162,27 @@ def full_hp(name: str, is_enemy: bool) -> float:
 
 
 def battle_of(x, y, hp, shield: ArrayLike = 0, energy: ArrayLike = 0, cooldown: ArrayLike = 0) -> Battle:
-    """A battle in which everybody stands and has no target."""
+    """A battle in which all units stand and have no target."""
     x, y, hp = (jnp.asarray(v, jnp.float32) for v in (x, y, hp))
     shield, energy, cooldown = (
         jnp.broadcast_to(jnp.asarray(v, jnp.float32), x.shape) for v in (shield, energy, cooldown)
     )
     fresh = jax.tree.map(lambda v: jnp.zeros(x.shape, v.dtype), fresh_battle())
-    nobody = jnp.full(x.shape, -1, jnp.int32)
+    none = jnp.full(x.shape, -1, jnp.int32)
     return fresh._replace(
         x=x, y=y, hp=hp, shield=shield, energy=energy, cooldown=cooldown, order=jnp.full(x.shape, STOP, jnp.int32),
-        target=nobody, healing=nobody,
+        target=none, healing=none,
     )  # fmt: skip
 
 
 @functools.cache
 def fresh_battle() -> Battle:
-    """What a battle is made of."""
+    """The shapes and types of a battle's arrays."""
     return jax.eval_shape(functools.partial(skirmish.reset, scenario_of("3m")), jax.random.key(0))[0].battle
 
 
 SIDE = 6
-"""Places of a side in the arena; an enemy's place is SIDE + its number."""
+"""Units per side in the arena. Enemy k has the index SIDE + k."""
 
 
 FOE = SIDE
@@ -192,7 +192,7 @@ COPIES = 16
 
 
 class Put(NamedTuple):
-    """A unit of a hand-made battle. Without a name the place is empty."""
+    """A unit placed by hand."""
 
     name: str
     x: float
@@ -210,7 +210,7 @@ NOT_THERE = Put("marine", 1.0, 9.0, hp=0.0, shield=0.0)
 
 
 def rules_for(side: int, scripted: tuple[bool, bool] = (False, True)) -> Rules:
-    """The rules of a SMAC map on which anything may stand anywhere."""
+    """The rules of a SMAC map on which any type may have any index."""
     everyone = Map(TARGETS[:side] * 2, TARGETS[:side] * 2, 100)
     rules = skirmish.rules_of(everyone, skirmish.Options())
     return rules._replace(
@@ -256,7 +256,7 @@ ARENA = rules_for(SIDE)
 
 
 FLAT = rules_for(SIDE)._replace(generated=True, low=0.0, high=32.0)
-"""SMACv2's map."""
+"""The rules of SMACv2's map."""
 
 
 LITE = rules_for(SIDE)._replace(smaclite=True)
@@ -268,7 +268,7 @@ def play(
     edit: Callable[[int, Battle], Battle] = lambda _, battle: battle,
     rules: Rules = ARENA,
 ) -> Battle:
-    """The battles from before the first step on, [T + 1, N, B]; `edit` meddles after each step."""
+    """The battles before and after each step, [T + 1, N, B]. `edit` changes them after each step."""
     padding = [([], [])] * (COPIES - len(battles))
     unit, battle = set_up(battles + padding, rules.num_allies, "smaclite" if rules.smaclite else "sc2")
     story = [battle]
@@ -279,7 +279,7 @@ def play(
 
 
 def placed_on_map(task: str, where: dict[int, tuple[float, float]], **options):
-    """A map's rules and units, and a battle in which the named units stand there and all others are dead."""
+    """The rules and units of a map, and a battle in which only the placed units are alive."""
     scenario = skirmish.scenario_of(task, **options)
     state, _ = skirmish.reset(scenario, jax.random.key(0))
     unit, battle = (

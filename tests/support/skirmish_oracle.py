@@ -1,4 +1,4 @@
-"""Random Skirmish battles, and what the benchmark shows of them: masks, observations and states by loops over units."""
+"""Random Skirmish battles, with the benchmark's masks, observations and states computed by loops over units."""
 
 import functools
 from typing import NamedTuple
@@ -27,7 +27,7 @@ DRAWN = MAPS[4:]
 
 
 def random_places(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    """Crowds with edges and exact distances among them."""
+    """Coordinates of crowds, with edges of the map and exact distances among them."""
     places = np.clip(rng.uniform(2, 30, (shape[0], 1)) + rng.normal(0, 4.5, shape), 0, 32)
     places[::2] = np.round(places[::2] * 2) / 2
     edges = rng.choice([0, 0.4, 1, 7.9, 8.5, 9, 22.9, 23, 23.9, 30.9, 31, 31.2, 32], shape)
@@ -36,7 +36,7 @@ def random_places(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarra
 
 @functools.cache
 def random_states(task: str) -> skirmish.State:
-    """Many battles of a map in the middle of anything."""
+    """Many random states of a map's battles."""
     rng = np.random.default_rng(sum(task.encode()))
     scenario, num_allies, num_enemies = scenario_of(task), *SIZES[task][:2]
     shape = (NUM_BATTLES, num_allies + num_enemies)
@@ -48,9 +48,9 @@ def random_states(task: str) -> skirmish.State:
     most = np.array([[full_hp(name, n >= num_allies) for n, name in enumerate(row)] for row in names])
     shield = np.array([[FACTS[name].shield for name in row] for row in names])
     scale = np.array([[FACTS[name].normaliser for name in row] for row in names])
-    share = np.where(rng.random(shape) < 0.3, 1.0, rng.uniform(0.01, 1, shape))
+    fraction = np.where(rng.random(shape) < 0.3, 1.0, rng.uniform(0.01, 1, shape))
     values = (
-        most * share * (rng.random(shape) < 0.8),
+        most * fraction * (rng.random(shape) < 0.8),
         shield * rng.uniform(0, 1, shape),
         rng.uniform(0, 200, shape),
         scale * rng.uniform(0, 1.5, shape),
@@ -67,7 +67,7 @@ def random_states(task: str) -> skirmish.State:
 
 @functools.cache
 def shown_of(task: str, options: skirmish.Options = DEFAULT):
-    """What those battles look like: (states after looking, observations)."""
+    """(states after observing, observations) of `random_states`."""
     scenario = scenario_of(task, options)
 
     def show(state: skirmish.State, key: jax.Array):
@@ -79,7 +79,7 @@ def shown_of(task: str, options: skirmish.Options = DEFAULT):
 
 
 class View(NamedTuple):
-    """One battle as the oracle sees it."""
+    """One battle, for the oracle."""
 
     generated: bool
     num_allies: int
@@ -150,7 +150,7 @@ def legal_actions(view: View, n: int) -> list[bool]:
 
 
 def seen_row(view: View, n: int, m: int, first: float) -> list:
-    """Unit m in the eyes of agent n."""
+    """The row of unit m in the observation of agent n."""
     far, sees = view.far(n, m), view.sight(n)
     vitals, bits = view.vitals(m), view.bits(m)
     if not (view.alive(m) and far < sees):
@@ -160,8 +160,8 @@ def seen_row(view: View, n: int, m: int, first: float) -> list:
 
 
 def observed(view: View, n: int, hidden: frozenset[int] = frozenset(), exact_quirks: bool = True) -> np.ndarray:
-    """The observation of agent n; `hidden` are enemies whose rows are wiped. By a quirk a medivac's row of enemy e
-    begins with whether it may heal ally e."""
+    """The observation of agent n, without the rows of `hidden` enemies. With `exact_quirks` a medivac's row of enemy e
+    starts with whether ally e can be healed."""
     legal, num_allies = legal_actions(view, n), view.num_allies
     parts: list[list] = [[float(bit) for bit in legal[2:6]]]
     for e in range(len(view.names) - num_allies):
@@ -175,7 +175,7 @@ def observed(view: View, n: int, hidden: frozenset[int] = frozenset(), exact_qui
 
 
 def state_vector(view: View, action) -> np.ndarray:
-    """The global state after these last actions."""
+    """The global state with these last actions."""
     rows = []
     for n, name in enumerate(view.names):
         ready = view.battle.energy[n] if name == "medivac" else view.battle.cooldown[n]

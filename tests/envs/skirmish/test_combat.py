@@ -10,7 +10,7 @@ from skirmish_cases import BODIES, FACTS, FOE, LITE, TARGETS, WEAPONS, Put, figh
 
 from grasp.envs.skirmish.state import ATTACK, SCRIPT
 
-VOLLEYS = {  # to kill an enemy of full health; 0: never
+ATTACKS_TO_KILL = {  # attacks needed to kill an enemy of full health; 0: impossible
     "marine": (8, 25, 30, 30, 29, 65, 6, 5, 15),
     "marauder": (5, 7, 0, 9, 17, 19, 4, 3, 9),
     "stalker": (4, 8, 9, 10, 13, 21, 3, 3, 7),
@@ -22,8 +22,8 @@ VOLLEYS = {  # to kill an enemy of full health; 0: never
 }
 
 
-def volley(name: str, target: str, hp: float, shield: float) -> tuple[float, float]:
-    """The target after one volley: shield first, armour off every hit, at least half a point of what gets through."""
+def attacked(name: str, target: str, hp: float, shield: float) -> tuple[float, float]:
+    """The target after one attack: damage to the shield first, armour reduces each hit to no less than 0.5."""
     weapon, body = WEAPONS[name], BODIES[target]
     for _ in range(weapon.hits):
         raw = weapon.damage + weapon.light * ("light" in body.attributes)
@@ -35,8 +35,8 @@ def volley(name: str, target: str, hp: float, shield: float) -> tuple[float, flo
     return max(hp, 0.0), shield
 
 
-def test_volleys_of_every_pair():
-    """Every attacker next to an idle target, as an ordered ally and as a scripted enemy; hits at every step."""
+def test_attacks_of_every_pair():
+    """Each attacker beside each idle target, as an ordered ally and as a scripted enemy, compared at every step."""
     pairs = [(*pair, side) for side in (0, 1) for pair in itertools.product(WEAPONS, TARGETS)]
 
     def stand(name: str, target: str, side: int) -> tuple[list[Put], list[Put]]:
@@ -58,24 +58,24 @@ def test_volleys_of_every_pair():
                 continue
             due = t if name == "baneling" else 1 + (8 * t - 1) // math.ceil(WEAPONS[name].period)
             while shots[b] < due and state[b][0] > 0:
-                state[b], shots[b] = volley(name, target, *state[b]), shots[b] + 1
+                state[b], shots[b] = attacked(name, target, *state[b]), shots[b] + 1
             fallen[b] = fallen[b] or (t if state[b][0] <= 0 else 0)
         found = np.stack([np.asarray(v)[1 - attacker, column] for v in (battle.hp, battle.shield)], -1)
         alive = found[:, 0] > 0
         np.testing.assert_array_equal(alive, [hp > 0 for hp, _ in state], err_msg=f"step {t}")
         np.testing.assert_allclose(found[alive], np.array(state)[alive], atol=1e-3, err_msg=f"step {t}")
-        # banelings, and those whom a dying one hurt, are there again for the next volley
+        # restore banelings, and attackers hurt by a dying one, for the next attack
         hp = battle.hp.at[attacker, column].set(unit.hp[attacker, column])
         battle = battle._replace(hp=hp, order=jnp.where(battle.hp > 0, battle.order, orders))
     for b, (name, target, side) in enumerate(pairs):
-        expected = VOLLEYS[name][TARGETS.index(target)]
+        expected = ATTACKS_TO_KILL[name][TARGETS.index(target)]
         if target != "hydralisk" or side == 0:  # an ally has 80 hit points
             assert shots[b] == expected, (name, target)
         assert (fallen[b] > 0) == (expected > 0)
 
 
-def test_a_mixed_volley_falls_in_the_order_of_the_attackers():
-    """Five random attackers around one ally of random hit points and shield; who is not ready does not fire."""
+def test_simultaneous_attacks_apply_in_the_order_of_the_attackers():
+    """Five random attackers around one ally of random hit points and shield; only ready ones fire."""
     rng = np.random.default_rng(2)
     shooters = [name for name in WEAPONS if name != "baneling"]
     battles, expected = [], []
@@ -88,7 +88,7 @@ def test_a_mixed_volley_falls_in_the_order_of_the_attackers():
             ready = rng.random() < 0.7
             place = 16 + far * np.cos(way), 16 + far * np.sin(way)
             around.append(Put(name, *place, SCRIPT, cooldown=0.0 if ready else 30.0))
-            state = volley(name, target, *state) if ready else state
+            state = attacked(name, target, *state) if ready else state
         battles.append(([Put(target, 16, 16, hp=hp, shield=shield)], around))
         expected.append((min(state[0], hp), state[1]))
     story = play(battles, 1)
@@ -102,7 +102,7 @@ def test_a_mixed_volley_falls_in_the_order_of_the_attackers():
 
 
 def test_a_hit_that_breaks_the_shield():
-    """By hand: 6 on 3 shield: 3 - 1 armour; 6 on 5.5: at least a half; 8 twice on 10: all of one, 6 - 1 of the next."""
+    """By hand: 6 on shield 3: 3 - 1 armour; 6 on 5.5: the minimum, 0.5; 8 twice on 10: the second leaves 6 - 1."""
     shots = [("marine", "stalker", 3.0), ("marine", "stalker", 5.5), ("zealot", "zealot", 10.0)]
     battles = [
         ([Put(name, 15, 16, ATTACK, FOE)], [Put(target, 16, 16, shield=shield)]) for name, target, shield in shots
@@ -112,8 +112,9 @@ def test_a_hit_that_breaks_the_shield():
     assert (story.shield[1, FOE, :3] == 0).all()
 
 
-def test_smaclites_armour_may_take_all_of_a_hit_and_its_dead_banelings_do_not_explode():
-    """Of a marine's 6 half a point passes 5.5 of shield, and not the armour; in the game half a point always does."""
+def test_in_smaclite_armour_can_absorb_a_whole_hit_and_killed_banelings_do_not_explode():
+    """After 5.5 of shield 0.5 of a marine's 6 remain. In smaclite armour absorbs them, in the game 0.5 is the
+    minimum."""
     shot = ([Put("marine", 15, 16, ATTACK, FOE)], [Put("stalker", 16, 16, shield=5.5)])
     killed = ([Put("marine", 16, 16, ATTACK, FOE)], [Put("baneling", 17.5, 16, hp=5.0)])
     for rules, expected in ((LITE, (0.0, 0.0)), (rules_for(6), (0.5, 35.0))):
@@ -123,8 +124,8 @@ def test_smaclites_armour_may_take_all_of_a_hit_and_its_dead_banelings_do_not_ex
         assert (story.hp[0, FOE, 0] - story.hp[1, FOE, 0], 45 - story.hp[1, 0, 1]) == expected
 
 
-def test_a_colossus_sweeps_across_its_line_of_fire():
-    """A rectangle of 2.8 by 0.3 around the target: whose circle touches it takes both hits, on the ground only."""
+def test_a_colossus_damages_a_rectangle_across_its_line_of_fire():
+    """Ground units that touch a rectangle of 2.8 by 0.3 around the target take both hits."""
     beside = [(1.7, 0.0), (1.8, 0.0), (0.0, 0.5), (0.0, 0.55), (1.6, 0.4), (1.7, 0.42), (-1.7, 0.0), (0.0, -0.5)]
     hit = [True, False, True, False, True, False, True, True]
     turn = np.array([[0.6, 0.8], [-0.8, 0.6]])  # the line of fire, and across it
@@ -141,27 +142,27 @@ def test_a_colossus_sweeps_across_its_line_of_fire():
     n = len(beside)
     assert lost[FOE, :n].tolist() == [30] * n
     assert lost[FOE + 1, :n].tolist() == [30 if touched else 0 for touched in hit]
-    assert not lost[FOE + 2, :n].any(), "a flying unit was swept"
+    assert not lost[FOE + 2, :n].any(), "a flying unit was hit"
     assert not lost[:2, :n].any(), "friendly fire"
 
 
 def test_a_baneling_explodes_at_its_target():
-    """It dies. Whose edge is within 2.2, on the ground and on the other side, is hurt: 35, 20 if not light."""
-    friends = [Put("baneling", 16, 16, ATTACK, FOE), Put("marine", 16, 17)]
+    """It dies. Enemies on the ground whose edge is within 2.2 take 35, or 20 if not light."""
+    allies = [Put("baneling", 16, 16, ATTACK, FOE), Put("marine", 16, 17)]
     near = Put("marine", 16 + 0.75 + 0.24, 16)
     others = [("marine", 2.56), ("marine", 2.59), ("marauder", 2.75), ("marauder", 2.78), ("medivac", 1.0)]
-    battles = [(friends, [near, Put(name, 16 - far, 16)]) for name, far in others]
-    story = play([*battles, (friends, [near._replace(x=16 + 0.75 + 0.6)])], 1)
+    battles = [(allies, [near, Put(name, 16 - far, 16)]) for name, far in others]
+    story = play([*battles, (allies, [near._replace(x=16 + 0.75 + 0.6)])], 1)
     lost = story.hp[0] - story.hp[1]
     assert (story.hp[1, 0, :5] == 0).all()
     assert lost[FOE, :5].tolist() == [35] * 5
     assert lost[FOE + 1, :5].tolist() == [35, 0, 19, 0, 0]
     assert not lost[1, :6].any(), "friendly fire"
-    assert lost[FOE, 5] == 35, "it did not run to its target"
+    assert lost[FOE, 5] == 35, "it did not walk to its target"
 
 
 def test_a_baneling_that_is_killed_explodes_one_loop_later():
-    """Shot in the last loop of a step, it harms in the next; killed by another's blast it explodes too."""
+    """Shot in the last loop of a step, it explodes in the next step; so does one killed by another's explosion."""
     shooter = Put("marine", 16, 16, ATTACK, FOE, cooldown=8.0)
     shot = ([shooter, Put("marine", 17, 17)], [Put("baneling", 17.5, 16, hp=5.0), Put("zergling", 18, 16)])
     chain = (
@@ -176,7 +177,8 @@ def test_a_baneling_that_is_killed_explodes_one_loop_later():
 
 
 def test_healing_rate_cost_and_limits():
-    """Half a step's 4.5 hit points, a third of it in energy; nobody above full, nobody dead, nobody of metal."""
+    """4.5 hit points per step for a third of that in energy; not above full health, not the dead, only biological
+    units."""
     grown = 8 * 0.5625 / 16
     patients = [
         (Put("marine", 12, 16, hp=10.0), 4.5),
@@ -193,7 +195,7 @@ def test_healing_rate_cost_and_limits():
     np.testing.assert_allclose(story.energy[1, 0, :7] - story.energy[0, 0, :7], grown - given / 3, atol=1e-4)
 
 
-def test_healing_starts_with_5_energy_and_goes_on_with_less():
+def test_healing_starts_with_5_energy_and_continues_with_less():
     battles = [([Put("medivac", 10, 16, ATTACK, 1, energy=e), Put("marine", 12, 16, hp=1.0)], []) for e in (4.0, 5.0)]
     story = play(battles, 6)
     hp = story.hp[:, 1]
@@ -203,8 +205,8 @@ def test_healing_starts_with_5_energy_and_goes_on_with_less():
     assert story.energy[3, 0, 1] < 3
 
 
-def test_healing_empties_the_medivac_and_no_more():
-    """Without energy only what grows can be given: three hit points for each."""
+def test_healing_is_limited_by_energy():
+    """Without stored energy only the regenerated energy is used, at three hit points each."""
     story = play([([Put("medivac", 10, 16, ATTACK, 1, energy=5.0), Put("marauder", 12, 16, hp=1.0)], [])], 24)
     given, energy = np.diff(story.hp[:, 1, 0]), story.energy[:, 0, 0]
     assert (energy >= 0).all()
@@ -213,8 +215,8 @@ def test_healing_empties_the_medivac_and_no_more():
     assert given[-6:].sum() < 6 * 4.5 / 2
 
 
-def test_two_medivacs_do_not_heal_one_unit_at_once():
-    """The first does, and pays; on two patients both do. An enemy medivac heals the nearest hurt friend by itself."""
+def test_two_medivacs_do_not_heal_one_unit_in_the_same_loop():
+    """The first heals and uses energy; two units are healed by both. An enemy medivac chooses the nearest hurt ally."""
     both = [Put("medivac", 10, 15, ATTACK, 2), Put("medivac", 10, 17, ATTACK, 2), Put("marine", 12, 16, hp=10.0)]
     each = [both[0], both[1]._replace(target=3), both[2], Put("marauder", 12, 18, hp=10.0)]
     enemies = [
@@ -232,7 +234,7 @@ def test_two_medivacs_do_not_heal_one_unit_at_once():
     assert (story.energy[1, :2, 1] < 50).all()
 
 
-def test_a_medivac_heals_from_4_away_and_flies_there_first():
+def test_a_medivac_heals_within_4_cells_and_flies_there_first():
     """Edge to edge: 4 + 0.75 + 0.375 between the centres."""
     places = (5.12, 5.14, 8.0)
     battles = [([Put("medivac", 10, 16, ATTACK, 1), Put("marine", 10 + far, 16, hp=10.0)], []) for far in places]

@@ -1,4 +1,4 @@
-"""Skirmish's game loops: timers and regeneration, invariants of random fights, and smaclite's duration of fights."""
+"""Skirmish's game loops: timers and regeneration, invariants of random fights, and durations of fights in smaclite."""
 
 import functools
 
@@ -13,8 +13,8 @@ from grasp.envs.skirmish import game_loop
 from grasp.envs.skirmish.state import ATTACK, MOVE, SCRIPT, STOP, Battle
 
 
-def test_a_shield_grows_160_loops_after_the_last_hit():
-    """One shot at the first loop: the shield grows in all eight loops of the twenty-first step."""
+def test_a_shield_regenerates_160_loops_after_the_last_hit():
+    """After one shot in the first loop the shield regenerates in all eight loops of the 21st step."""
     battles = [([Put("stalker", 16, 16)], [Put("marine", 18, 16, SCRIPT)])]
     battles += [([Put("stalker", 16, 16, hp=0.0, shield=20.0), Put("zealot", 20, 20, shield=49.9)], [])]
 
@@ -32,7 +32,7 @@ def test_a_shield_grows_160_loops_after_the_last_hit():
     assert story.shield[-1, 1, 1] == 50
 
 
-def test_zerg_and_energy_grow_and_stop_at_their_most():
+def test_zerg_and_energy_regenerate_up_to_their_maximum():
     battles = [
         ([Put("zergling", 10, 16, hp=10.0), Put("hydralisk", 12, 16, hp=79.9), Put("marine", 14, 16, hp=10.0)], []),
         ([Put("medivac", 10, 16, hp=10.0), Put("medivac", 13, 16, energy=199.9), Put("baneling", 20, 20, hp=0.0)], []),
@@ -50,7 +50,7 @@ BOTH_SCRIPTED = rules_for(SIDE, (True, True))
 
 @functools.cache
 def melees() -> tuple[list[tuple[list[Put], list[Put]]], Battle]:
-    """Sixteen fights of random teams, the allies ordered at random enemies anew every step."""
+    """Sixteen fights of random teams; at every step the allies get random orders."""
     rng = np.random.default_rng(7)
 
     def team(x: float, order: int) -> list[Put]:
@@ -73,7 +73,7 @@ def melees() -> tuple[list[tuple[list[Put], list[Put]]], Battle]:
     return battles, play(battles, 40, reorder)
 
 
-def test_nothing_impossible_happens_in_a_melee():
+def test_invariants_hold_in_random_fights():
     battles, story = melees()
     unit, _ = set_up(battles, SIDE)
     assert all(np.isfinite(v).all() for v in story)
@@ -81,13 +81,13 @@ def test_nothing_impossible_happens_in_a_melee():
     assert ((story.shield >= 0) & (story.shield <= np.asarray(unit.shield) + 1e-4)).all()
     assert ((story.energy >= 0) & (story.energy <= 200)).all()
     alive = story.hp > 0
-    assert not (alive[1:] & ~alive[:-1]).any(), "somebody rose from the dead"
-    assert 40 < (~alive[-1]).sum() < 12 * COPIES, "too few died for this to mean anything"
+    assert not (alive[1:] & ~alive[:-1]).any(), "a dead unit came back to life"
+    assert 40 < (~alive[-1]).sum() < 12 * COPIES, "too few units died for a meaningful test"
     dead = ~alive[:-1]
     assert (np.diff(story.x, axis=0)[dead] == 0).all()
     a_step = np.asarray(unit.speed) * 8
     moved = np.hypot(np.diff(story.x, axis=0), np.diff(story.y, axis=0))
-    assert (moved <= a_step + 1e-3).all(), "somebody was pushed faster than it walks"
+    assert (moved <= a_step + 1e-3).all(), "a unit moved faster than its speed"
     names = [[put.name for side in sides for put in side] for sides in battles]
     separation = np.array([[BODIES[name].separation for name in team] for team in names]).T
     layer = np.array([[{"medivac": 1, "colossus": 2}.get(name, 0) for name in team] for team in names]).T
@@ -95,11 +95,11 @@ def test_nothing_impossible_happens_in_a_melee():
     meet = alive[:, :, None] & alive[:, None] & (layer[:, None] == layer[None])
     meet &= ~np.eye(2 * SIDE, dtype=bool)[..., None]
     inside = np.where(meet, separation[:, None] + separation[None] - apart, 0.0)
-    assert inside[0].max() > 0.5, "nobody had to be pushed out of another"
-    assert inside[1:].max() <= 0.2, "somebody is inside another"
+    assert inside[0].max() > 0.5, "no units overlapped at the start"
+    assert inside[1:].max() <= 0.2, "units overlap"
 
 
-def test_copies_do_not_know_of_each_other():
+def test_copies_are_independent():
     battles, _ = melees()
     together = play(battles[:4], 12)
     elsewhere = play([*battles[4:8], *battles[:4]], 12)
@@ -108,7 +108,7 @@ def test_copies_do_not_know_of_each_other():
 
 
 @pytest.mark.parametrize("order", [(1, 2, 0, 4, 5, 3), (5, 4, 3, 2, 1, 0)])
-def test_places_of_alike_units_do_not_matter(order):
+def test_the_order_of_equal_units_does_not_matter(order):
     rng = np.random.default_rng(11)
     battles = []
     for _ in range(COPIES):
@@ -126,8 +126,8 @@ def test_places_of_alike_units_do_not_matter(order):
     assert (story.hp[-1] < story.hp[0]).sum() > COPIES
 
 
-def fights_of_alike(image) -> list[tuple[list[Put], list[Put]]]:
-    """Random teams of one type, several of each type; the enemies stand at the image of the allies' places."""
+def mirrored_fights(image) -> list[tuple[list[Put], list[Put]]]:
+    """Fights of random teams of one type, with the enemies at the images of the allies' positions."""
     rng = np.random.default_rng(13)
     battles = []
     for name in ("marine", "marauder", "stalker", "zealot", "zergling") * 3:
@@ -140,9 +140,9 @@ def fights_of_alike(image) -> list[tuple[list[Put], list[Put]]]:
     "image", [lambda put: (32 - put.x, 32 - put.y), lambda put: (32 - put.x, put.y)], ids=["turned", "mirrored"]
 )
 def test_a_mirrored_start_has_a_mirrored_end(image):
-    """Both sides act by the same script from starts that are each other's image: turned by half around the middle of
+    """Both sides act by the same script from starts that are each other's images: rotated by 180° around the centre of
     the map, or mirrored in the line between the sides."""
-    battles = fights_of_alike(image)
+    battles = mirrored_fights(image)
     story = play(battles, 20, rules=BOTH_SCRIPTED)
     ours, theirs = (jax.tree.map(lambda v, s=s: v[:, s, : len(battles)], story) for s in (np.s_[:SIDE], np.s_[SIDE:]))
     expected = image(ours)
@@ -150,13 +150,13 @@ def test_a_mirrored_start_has_a_mirrored_end(image):
     np.testing.assert_allclose(theirs.y, expected[1], atol=1e-2)
     np.testing.assert_allclose(ours.hp, theirs.hp, atol=1e-2)
     np.testing.assert_allclose(ours.shield, theirs.shield, atol=1e-2)
-    assert (ours.hp[-1] < ours.hp[0]).any(0).all(), "somewhere nobody fought"
+    assert (ours.hp[-1] < ours.hp[0]).any(0).all(), "no damage in a fight"
 
 
-PREY = ("marine", "marauder", "medivac", "stalker", "zealot", "colossus", "zergling", "baneling")
+TYPES = ("marine", "marauder", "medivac", "stalker", "zealot", "colossus", "zergling", "baneling")
 
 
-TICKS = {  # from the first hit on an idle ally to its death, as measured; 0: never
+LOOPS_TO_KILL = {  # measured game loops from the first hit on an idle ally to its death; 0: never
     "marine": (70, 240, 290, 290, 280, 640, 60, 50),
     "marauder": (72, 108, 0, 144, 288, 324, 54, 54),
     "stalker": (66, 154, 176, 198, 264, 440, 44, 44),
@@ -169,26 +169,26 @@ TICKS = {  # from the first hit on an idle ally to its death, as measured; 0: ne
 LONGEST = 660
 
 
-def test_ticks_from_the_first_hit_to_death_are_smaclites(monkeypatch):
-    """Every pair is a copy of one battle, of which every tick is looked at."""
+def test_loops_from_the_first_hit_to_death_equal_smaclites(monkeypatch):
+    """One copy per pair of attacker and target; every game loop is observed."""
     monkeypatch.setattr(game_loop, "LOOPS_A_STEP", 1)
     rules = rules_for(1)._replace(smaclite=True)
-    pairs = [(name, prey) for name in TICKS for prey in PREY]
+    pairs = [(name, target) for name in LOOPS_TO_KILL for target in TYPES]
     battles = [
-        ([Put(prey, 16, 16)], [Put(name, 16 + BODIES[name].radius + BODIES[prey].radius + 0.05, 16, SCRIPT)])
-        for name, prey in pairs
+        ([Put(target, 16, 16)], [Put(name, 16 + BODIES[name].radius + BODIES[target].radius + 0.05, 16, SCRIPT)])
+        for name, target in pairs
     ]
     unit, battle = set_up(battles, 1, "smaclite")
 
-    def tick(battle, _):
+    def one_loop(battle, _):
         battle = game_loop.fight(rules, unit, battle, jnp.zeros_like(battle.x))
         return battle, battle.hp[0] + battle.shield[0]
 
-    watch = jax.jit(lambda battle: jax.lax.scan(tick, battle, None, LONGEST)[1], compiler_options=FAST_COMPILE)
+    watch = jax.jit(lambda battle: jax.lax.scan(one_loop, battle, None, LONGEST)[1], compiler_options=FAST_COMPILE)
     left = np.asarray(watch(battle))
     full = np.asarray(unit.hp + unit.shield)[0]
     hit, dead = (left < full).argmax(0), np.where((left <= 0).any(0), (left <= 0).argmax(0), -1)
-    expected = np.array([TICKS[name][PREY.index(prey)] for name, prey in pairs])
+    expected = np.array([LOOPS_TO_KILL[name][TYPES.index(target)] for name, target in pairs])
     found = np.where(dead >= 0, dead - hit, 0)
     off = [(*pair, int(f), int(e)) for pair, f, e in zip(pairs, found, expected, strict=True) if abs(f - e) > 1]
     assert off == []

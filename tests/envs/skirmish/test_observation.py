@@ -30,11 +30,11 @@ def test_masks(task):
         assert shown.alive[b].tolist() == [view.alive(n) for n in range(view.num_allies)]
 
 
-WITHOUT_THE_BOOK = [(task, CLEAN) for task in MAPS] + [(task, DEFAULT) for task in MAPS if task not in DRAWN]
+WITHOUT_HIDDEN_ROWS = [(task, CLEAN) for task in MAPS] + [(task, DEFAULT) for task in MAPS if task not in DRAWN]
 
 
-@pytest.mark.parametrize(("task", "options"), WITHOUT_THE_BOOK)
-def test_observations_without_the_book(task, options):
+@pytest.mark.parametrize(("task", "options"), WITHOUT_HIDDEN_ROWS)
+def test_observations_without_hidden_rows(task, options):
     _, shown = shown_of(task, options)
     for b, view in enumerate(views(task)):
         expected = [observed(view, n, exact_quirks=options.exact_quirks) for n in range(view.num_allies)]
@@ -51,7 +51,7 @@ def test_states(task):
 
 
 def agent_state(view: View, n: int, action) -> np.ndarray:
-    """Agent n's own state: the team's, who it is, its moves, and how it stands to every unit."""
+    """Agent n's state: the global state, its one-hot, its moves, and its relation to every unit."""
     legal, sees = legal_actions(view, n), view.sight(n)
     parts: list = [state_vector(view, action), [float(m == n) for m in range(view.num_allies)], legal[2:6]]
     for m in range(len(view.names)):
@@ -64,7 +64,7 @@ def agent_state(view: View, n: int, action) -> np.ndarray:
 
 
 @pytest.mark.parametrize("task", ["3m", "MMM2", "terran_5_vs_5", "protoss_5_vs_5"])
-def test_agents_states_of_their_own(task):
+def test_agent_states(task):
     _, shown = shown_of(task, skirmish.Options(state="agent"))
     spec = skirmish.make(task, state="agent").spec
     assert spec.agent_states
@@ -76,7 +76,7 @@ def test_agents_states_of_their_own(task):
 
 
 def test_moves_at_the_edges_as_measured():
-    """Truncation towards zero: the low edges of the map are permissive, those of the band are not."""
+    """Truncation towards zero makes moves below the lower edges of the map legal, but not below the walls."""
     flat, band = scenario_of("terran_5_vs_5"), scenario_of("3m")
     places = np.array([[0.4, 0.4], [31.2, 31.2], [0.0, 31.0], [31.0, 0.0], [16.0, 16.0]])
     legal = observation.walkable(flat.rules, jnp.asarray(places[:, 0]), jnp.asarray(places[:, 1]))

@@ -28,7 +28,7 @@ def payer(task: str):
 
 
 @pytest.mark.parametrize("task", FIXED)
-def test_a_whole_win_is_worth_20_and_a_point_its_share(task):
+def test_a_win_returns_20_and_a_hit_point_its_fraction(task):
     num_allies, num_enemies = SIZES[task][:2]
     kind = spawns.fixed(scenario_of(task).battlefield)[0]
     hp = np.array([FACTS[name].hp for name in names_of(kind)], np.float32)
@@ -45,7 +45,7 @@ def test_a_whole_win_is_worth_20_and_a_point_its_share(task):
 
 
 def earned(names: list[str], num_allies: int, before, after, won: bool, generated: bool) -> float:
-    """The benchmark's shaped reward, enemy by enemy."""
+    """The benchmark's shaped reward, computed enemy by enemy."""
     lost, deaths, most = 0.0, 0.0, 200.0
     for n in range(num_allies, len(names)):
         most += 10 + full_hp(names[n], True) + FACTS[names[n]].shield
@@ -62,7 +62,7 @@ def earned(names: list[str], num_allies: int, before, after, won: bool, generate
 
 @pytest.mark.parametrize("task", ["3s5z_vs_3s6z", "MMM2", "protoss_5_vs_5", "zerg_5_vs_5"])
 def test_rewards(task):
-    """Damage, kills, regeneration and the win bonus; SMAC pays for net regeneration, SMACv2 does not."""
+    """Damage, kills, regeneration and the bonus for a win. SMAC rewards net regeneration, SMACv2 does not."""
     rng, num_allies = np.random.default_rng(5), SIZES[task][0]
     states = random_states(task)
     before = jax.tree.map(np.asarray, states.battle)
@@ -88,7 +88,7 @@ def test_rewards(task):
 @pytest.mark.parametrize(
     ("task", "mean"), [("terran_5_vs_5", 91.5), ("protoss_10_vs_11", 174.5), ("zerg_20_vs_20", 59.25)]
 )
-def test_a_fixed_norm_is_the_average_worth_of_the_map_s_enemies(task, mean):
+def test_the_fixed_norm_is_the_average_worth_of_the_enemies_on_a_map(task, mean):
     num_enemies = SIZES[task][1]
     fixed, own = (skirmish.scenario_of(task, reward_norm=norm).rules for norm in ("fixed", "episode"))
     assert fixed.win_worth == pytest.approx(num_enemies * (10 + mean) + 200)
@@ -104,7 +104,7 @@ def test_a_fixed_norm_is_the_average_worth_of_the_map_s_enemies(task, mean):
 
 
 def ended(names: list[str], num_allies: int, alive) -> tuple[bool, bool]:
-    """(over, won) by the benchmark's rules, in their order."""
+    """(terminated, won) by the benchmark's rules, in their order."""
     allies, enemies = ([(n, alive[k]) for k, n in side] for side in split(names, num_allies))
     fighters = [any(lives and name != "medivac" for name, lives in side) for side in (allies, enemies)]
     ally, enemy = (any(lives for _, lives in side) for side in (allies, enemies))
@@ -126,8 +126,8 @@ def split(names: list[str], num_allies: int):
     [("terran_5_vs_5", ["marine", "medivac"] * 2), ("zerg_5_vs_5", ["zergling", "baneling"] * 2)],
     ids=["with healers", "without"],
 )
-def test_who_has_won(task, names):
-    """Every way to be alive, medivac-only sides and mutual extinction among them."""
+def test_termination_and_wins(task, names):
+    """All combinations of living units, with only medivacs left and with both sides dead among them."""
     scenario = scenario_of(task, size=(2, 2))
     kind = jnp.array([NAMES.index(name) for name in names])
     ways = list(itertools.product([True, False], repeat=4))
@@ -141,8 +141,8 @@ def test_who_has_won(task, names):
     assert list(zip(over.tolist(), won.tolist(), strict=True)) == expected
 
 
-def test_smaclite_pays_for_what_is_healed_again_and_its_healers_hold_the_field():
-    """MMM: an enemy loses 9 and is healed 6 of them for 2 energy; then the enemy's medivac is left alone."""
+def test_smaclite_rewards_damage_that_is_healed_and_continues_while_healers_live():
+    """MMM: an enemy takes 9 damage, of which 6 are healed for 2 energy; then only the enemy's medivac is alive."""
     for profile, points, ends in (("sc2", 3.0, (True, True)), ("smaclite", 9.0, (False, False))):
         scenario = skirmish.scenario_of("MMM", profile=profile)
         kind, _ = spawns.fixed(scenario.battlefield)

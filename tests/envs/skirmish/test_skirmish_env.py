@@ -17,7 +17,7 @@ from grasp.envs.skirmish.unit_stats import NAMES
 from grasp.types import GraspError
 
 
-def test_every_map_has_the_benchmarks_sizes():
+def test_sizes_of_all_maps_are_the_benchmarks():
     assert set(skirmish.names()) == set(SIZES)
     for task, (num_agents, num_enemies, obs_dim, state_dim, num_actions, limit, _) in SIZES.items():
         spec = skirmish.make(task).spec
@@ -26,13 +26,13 @@ def test_every_map_has_the_benchmarks_sizes():
         assert (spec.name, spec.has_wins, num_actions) == (f"skirmish/{task}", True, num_enemies + 6)
 
 
-def test_an_unknown_map_is_named_with_the_known_ones():
+def test_an_unknown_map_is_answered_with_the_known_ones():
     with pytest.raises(GraspError, match=r"'3mm'.*3m"):
         skirmish.make("3mm")
 
 
 STAND, FAR = np.full((4, 3), 1), np.full((4, 3), 6)
-"""Every agent of four copies: to stop, and to attack an enemy who is out of range at the start."""
+"""Actions of all agents in four copies: stop, and attack an enemy that is out of range at the start."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def keys(seed: int) -> jax.Array:
 
 
 def check_shown(state: skirmish.State, shown, action) -> None:
-    """Every copy's observation is the oracle's."""
+    """Check that the observation of every copy equals the oracle's."""
     state, shown = jax.tree.map(np.asarray, (state, shown))
     for b in range(4):
         view = view_of("3m", jax.tree.map(lambda v, b=b: v[b], state))
@@ -57,8 +57,8 @@ def check_shown(state: skirmish.State, shown, action) -> None:
         np.testing.assert_allclose(shown.state[b], state_vector(view, action[b]), rtol=0, atol=1e-6)
 
 
-def test_an_episode_shows_what_the_oracle_sees(marines):
-    """From the reset, with no last action, through a fight; the submitted action is remembered also of the dead."""
+def test_observations_of_an_episode_equal_the_oracles(marines):
+    """From the reset, without a last action, through a fight. The state keeps the last action of dead agents too."""
     reset, step = marines
     state, shown = reset(keys(0))
     check_shown(state, shown, -np.ones((4, 3)))
@@ -66,7 +66,7 @@ def test_an_episode_shows_what_the_oracle_sees(marines):
     paid, rng = np.zeros(4), np.random.default_rng(0)
     for t in range(26):
         legal = np.asarray(shown.avail)
-        # shoot whom one can, else go east or anywhere else
+        # attack if possible, else go east, else anything
         wish = rng.random(legal.shape) + np.where(np.arange(9) >= 6, 2.0, np.where(np.arange(9) == 4, 1.0, 0.0))
         action = np.where(legal, wish, -1).argmax(-1)
         last, (state, result) = state, step(state, action, keys(t + 1))
@@ -77,13 +77,13 @@ def test_an_episode_shows_what_the_oracle_sees(marines):
         expected = (lost.sum(1) + 10 * died.sum(1) + 200 * np.asarray(result.won)) * 20 / 365
         np.testing.assert_allclose(result.reward, expected, rtol=1e-4, atol=1e-5)
         paid += np.asarray(result.reward)
-    assert (np.asarray(state.battle.hp)[:, :3] <= 0).any(), "nobody died, so no dead agent was seen"
-    assert (paid > 1).all(), "nobody fought"
+    assert (np.asarray(state.battle.hp)[:, :3] <= 0).any(), "no agent died, so no dead agent was tested"
+    assert (paid > 1).all(), "no fight happened"
     assert state.time.tolist() == [26] * 4
 
 
-def test_only_the_limit_truncates_and_an_end_comes_first(marines):
-    """58 + 1 steps: on; 59 + 1: truncated; 59 + 1 with one side, or both, extinct: terminated."""
+def test_only_the_time_limit_truncates_and_termination_takes_precedence(marines):
+    """After 59 steps: not ended; after 60: truncated; after 60 with one or both sides dead: terminated."""
     reset, step = marines
     state, _ = reset(keys(0))
     hp = np.array(state.battle.hp)
@@ -96,7 +96,7 @@ def test_only_the_limit_truncates_and_an_end_comes_first(marines):
     np.testing.assert_allclose(result.reward, [0, 0, 200 * 20 / 365, 0], rtol=1e-4)
 
 
-def test_an_illegal_action_is_to_stop_and_a_seed_decides_all(marines):
+def test_an_illegal_action_stops_and_a_key_repeats_a_step(marines):
     reset, step = marines
     state, _ = reset(keys(0))
     stood, _ = step(state, STAND, keys(1))
@@ -106,8 +106,8 @@ def test_an_illegal_action_is_to_stop_and_a_seed_decides_all(marines):
     jax.tree.map(np.testing.assert_array_equal, tried, again)
 
 
-def test_a_step_forgets_who_died_and_whom_the_dead_had_seen():
-    """SMACv2's book within a step. Enemy 4 is far away, alive, dead, or seen only by an agent who is dead now."""
+def test_a_step_forgets_dead_enemies_and_those_held_by_dead_agents():
+    """Enemy 4 is far away: in the four copies known, dead, held by an agent that is dead now, and known."""
     env = skirmish.make("terran_5_vs_5")
     state, _ = jax.jit(jax.vmap(env.reset), compiler_options=FAST_COMPILE)(keys(0))
     x = np.array([4.0, 4, 4, 4, 4, 9, 9, 9, 9, 31], np.float32)
@@ -135,11 +135,11 @@ PINNED = {
     "MMM2": (327.5745, 352.9404, 1377.4375, 0.0),
     "zerg_5_vs_5": (170.4325, 149.9829, 230.3581, 0.0),
 }
-"""Sums over all units of x, y, hit points and shields, of that version."""
+"""Sums over all units of x, y, hit points and shields under that version."""
 
 
 def fought(task: str) -> list[float]:
-    """Those sums after some steps of a scripted team, under a fixed key."""
+    """These sums after some steps of a scripted policy under a fixed key."""
     scenario = skirmish.scenario_of(task)
     reset, step = (
         jax.jit(functools.partial(f, scenario), compiler_options=FAST_COMPILE) for f in (skirmish.reset, skirmish.step)
@@ -157,12 +157,12 @@ def fought(task: str) -> list[float]:
 
 
 @pytest.mark.parametrize("task", PINNED)
-def test_a_change_that_moves_a_battle_raises_the_version(task):
-    """Compilers differ by a ten-millionth; twice the turn aside of a push would move a sum by a two-thousandth."""
+def test_a_change_of_the_dynamics_raises_the_version(task):
+    """Compilers differ by a relative 1e-7; doubling ASIDE, the smallest constant, changes a sum by 5e-4."""
     found = fought(task)
-    told = f"raise skirmish.VERSION, and pin the battles of the new one: {task} has {found}"
-    np.testing.assert_allclose(found, PINNED[task], rtol=2e-4, err_msg=f"battles are no longer as they were: {told}")
-    assert skirmish.VERSION == PINNED_AT, f"a version without its battles: pin {task} as {found}"
+    told = f"raise skirmish.VERSION and set PINNED for the new version: {task} has {found}"
+    np.testing.assert_allclose(found, PINNED[task], rtol=2e-4, err_msg=f"the dynamics changed: {told}")
+    assert skirmish.VERSION == PINNED_AT, f"a new version without values in PINNED: {task} has {found}"
 
 
 def test_the_version_is_recorded_with_every_run():

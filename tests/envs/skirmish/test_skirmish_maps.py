@@ -17,8 +17,8 @@ STAND, EAST, FIRST = 1, 4, 6
 
 
 @pytest.mark.parametrize("task", skirmish.names())
-def test_a_maps_rules_are_what_its_teams_can_do(task):
-    """Two hits, beams, explosions, shields and layers by who may take part; healers where medivacs may stand."""
+def test_the_rules_of_a_map_follow_from_its_teams(task):
+    """Hits, splash damage, shields and layers by the types of the teams; healers at the indices of medivacs."""
     rules = skirmish.scenario_of(task).rules
     if task in TEAMS:
         allies, enemies = (listed(team) for team in TEAMS[task])
@@ -38,8 +38,8 @@ def test_a_maps_rules_are_what_its_teams_can_do(task):
 
 
 @pytest.mark.parametrize("generated", [False, True])
-def test_a_new_unit_is_a_row(monkeypatch, generated):
-    """What the rules of a map reckon with is what its units can do, by the table alone."""
+def test_the_rules_follow_from_the_table_of_units(monkeypatch, generated):
+    """A changed unit in the table changes the rules of the maps on which it occurs."""
     task, name = ("zerg_5_vs_5", "hydralisk") if generated else ("3m", "marine")
     plain = skirmish.scenario_of(task).rules
     assert (plain.shields, plain.healers, plain.layers, plain.sweeps, plain.hits) == (False, (), False, False, 1)
@@ -55,8 +55,8 @@ def test_a_new_unit_is_a_row(monkeypatch, generated):
 
 
 @pytest.mark.parametrize("task", ["zerg_5_vs_5", "zerg_10_vs_11"])
-def test_profile_smaclite_is_refused_where_someone_is_not_in_it(task):
-    """Its other units run by another clock than the hydralisk would."""
+def test_profile_smaclite_is_refused_on_maps_with_other_units(task):
+    """smaclite has no hydralisk, and its clock differs from that of the game's numbers."""
     with pytest.raises(GraspError, match=rf"no hydralisk.*'{task}'.*sc2"):
         skirmish.scenario_of(task, profile="smaclite")
     assert skirmish.scenario_of(task.replace("zerg", "protoss"), profile="smaclite").rules.smaclite
@@ -68,7 +68,7 @@ def keys(seed: int) -> jax.Array:
 
 @functools.cache
 def stepper(task: str):
-    """A map's step, for all copies."""
+    """The compiled step of a map, for all copies."""
     return jax.jit(jax.vmap(skirmish.make(task).step), compiler_options=FAST_COMPILE)
 
 
@@ -77,14 +77,14 @@ def begun(task: str) -> skirmish.State:
     return jax.jit(jax.vmap(skirmish.make(task).reset), compiler_options=FAST_COMPILE)(keys(0))[0]
 
 
-def staged(task: str, scenes: list[dict[int, Put]]) -> skirmish.State:
-    """The map's battle, in every copy with only those alive who are put there; types and orders are the map's."""
+def staged(task: str, placements: list[dict[int, Put]]) -> skirmish.State:
+    """A battle of the map in which only the placed units of each copy are alive; types and orders are the map's."""
     state = begun(task)
     battle = jax.tree.map(np.array, state.battle)
     full_hp, full_shield = battle.hp.copy(), battle.shield.copy()
     battle.hp[:] = battle.shield[:] = 0
-    for b, scene in enumerate(scenes):
-        for n, put in scene.items():
+    for b, placement in enumerate(placements):
+        for n, put in placement.items():
             assert NAMES[int(state.kind[b, n])] == put.name
             battle.x[b, n], battle.y[b, n] = put.x, put.y
             battle.hp[b, n] = full_hp[b, n] if put.hp is None else put.hp
@@ -92,18 +92,18 @@ def staged(task: str, scenes: list[dict[int, Put]]) -> skirmish.State:
     return state._replace(battle=jax.tree.map(jnp.asarray, battle))
 
 
-def orders(num_agents: int, *told: dict[int, int]) -> np.ndarray:
-    """Everyone stands in every copy, but for those who are told otherwise."""
+def orders(num_agents: int, *given: dict[int, int]) -> np.ndarray:
+    """Actions: the given ones per copy; all other agents stop."""
     action = np.full((COPIES, num_agents), STAND)
-    for b, one in enumerate(told):
+    for b, one in enumerate(given):
         for n, chosen in one.items():
             action[b, n] = chosen
     return action
 
 
 def test_a_step_of_2s3z_by_hand():
-    """A zealot's two hits of 8, each less armour: 14 off a bare stalker, whose one shot of 13 its shield takes. And of
-    10 shield the first leaves 2, so that 6 of the second come through, less armour."""
+    """A zealot's two hits of 8, each minus armour, take 14 from a stalker without shield, whose shot of 13 hits a
+    shield. A shield of 10 absorbs the first hit and 2 of the second, whose remaining 6 are reduced by armour."""
     ours = {2: Put("zealot", 16, 16), 5: Put("stalker", 17.175, 16, shield=0.0)}
     theirs = {0: Put("stalker", 16, 16, shield=10.0), 7: Put("zealot", 17.175, 16)}
     state, result = stepper("2s3z")(staged("2s3z", [ours, theirs]), orders(5, {2: FIRST}), keys(1))
@@ -114,8 +114,8 @@ def test_a_step_of_2s3z_by_hand():
 
 
 def test_a_step_of_mmm_by_hand():
-    """A marauder's 10 + 10 less armour, and eight loops of healing, 4.5, of one friend by each side's medivac: for 1.5
-    of the 50 energy. SMAC pays for what the enemy heals as if it were damage."""
+    """A marauder's 10 + 10 minus armour, and eight loops of healing, 4.5 hit points for 1.5 energy, by each side's
+    medivac. SMAC rewards the enemy's healing as if it were damage."""
     fight = {0: Put("marauder", 9, 12, hp=100.0), 9: Put("medivac", 7, 12), 17: Put("marauder", 13, 12)}
     healing = {10: Put("marine", 23, 16, hp=20.0), 19: Put("medivac", 25, 16)}
     assert np.asarray(begun("MMM").battle.energy).tolist() == [[50.0 * (n in (9, 19)) for n in range(20)]] * COPIES
@@ -126,8 +126,8 @@ def test_a_step_of_mmm_by_hand():
     assert float(result.reward[0]) == pytest.approx(4.5 * 20 / 1015, rel=1e-4)
 
 
-def test_a_weapon_takes_a_loop_less_to_two_more_after_a_shot():
-    """Evenly, and everyone for itself: four stalkers that fire in the first of eight loops."""
+def test_the_random_delay_of_weapons_is_uniform_from_minus_1_to_2_loops():
+    """Independent for each unit: four stalkers that fire in the first of eight loops."""
     scene = {0: Put("stalker", 14, 14), 1: Put("stalker", 14, 18), 5: Put("stalker", 18, 14), 6: Put("stalker", 18, 18)}
     state = staged("2s3z", [scene] * COPIES)
     action = orders(5, *[{0: FIRST, 1: FIRST + 1}] * COPIES)
@@ -144,18 +144,18 @@ def test_a_weapon_takes_a_loop_less_to_two_more_after_a_shot():
 @pytest.mark.parametrize(
     ("options", "noisy"), [({}, True), ({"cooldown_noise": False}, False), ({"profile": "smaclite"}, False)]
 )
-def test_the_delay_of_weapons_can_be_left_out_and_smaclite_has_none(options, noisy):
+def test_without_cooldown_noise_and_in_smaclite_there_is_no_delay(options, noisy):
     scenario = skirmish.scenario_of("3m", **options)
-    told = scenario._replace(fight=lambda unit, battle, delay: battle._replace(cooldown=delay))
+    recording = scenario._replace(fight=lambda unit, battle, delay: battle._replace(cooldown=delay))
     fresh = jax.tree.map(lambda v: v[0], begun("3m"))
-    step = jax.jit(functools.partial(skirmish.step, told), compiler_options=FAST_COMPILE)
+    step = jax.jit(functools.partial(skirmish.step, recording), compiler_options=FAST_COMPILE)
     delay = np.asarray(step(fresh, jnp.full(3, STAND), jax.random.key(0))[0].battle.cooldown)
     assert bool(delay.any()) == noisy
 
 
 @pytest.mark.parametrize("task", ["2s3z", "MMM"])
-def test_a_team_that_stops_is_beaten_and_paid_nothing(task):
-    """Whoever is on one of SMAC's maps is on one of these."""
+def test_a_team_that_stops_loses_without_reward(task):
+    """All types of SMAC's maps are on one of these."""
     state, over = begun(task), np.zeros(COPIES, bool)
     action = np.full(state.last_action.shape, STAND)
     for t in range(90):
@@ -165,13 +165,13 @@ def test_a_team_that_stops_is_beaten_and_paid_nothing(task):
         over = np.asarray(result.terminated)
         if over.all():
             break
-    assert over.all(), "nobody came"
+    assert over.all(), "the enemies did not attack"
 
 
-def test_a_played_win_pays_20_and_never_less_than_nothing():
-    """2s3z against enemies whose shields do not grow, by allies who are whole again after every step."""
+def test_a_played_win_returns_20_and_no_reward_is_negative():
+    """2s3z against enemies whose shields do not regenerate, by allies that are restored after every step."""
     state = begun("2s3z")
-    legal = np.asarray(state.last_action)[..., None] + np.zeros(11)  # none known yet: go east
+    legal = np.asarray(state.last_action)[..., None] + np.zeros(11)  # no masks yet: go east
     hp, shield = np.asarray(state.battle.hp), np.asarray(state.battle.shield)
     paid, ended = np.zeros(COPIES), np.zeros(COPIES, bool)
     allies = np.arange(10) < 5

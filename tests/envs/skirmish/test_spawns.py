@@ -18,8 +18,8 @@ NUM_DRAWS = 4000
 
 
 def strips(names: list[str], way: int) -> list[tuple[float, float, float]]:
-    """Every unit's x from the spawn point, and the lower and upper y between which its row lies; the gaps of rows that
-    stay empty count."""
+    """The x of each unit relative to the spawn point, and the lower and upper y of its row. Gaps of empty rows
+    count."""
     side = math.ceil(math.sqrt(len(names)))
     rows = [names[k : k + side] for k in range(0, len(names), side)]
     heights = [2 * max(BODIES[name].radius for name in row) for row in rows]
@@ -50,8 +50,8 @@ def test_3m_as_measured():
 
 @pytest.mark.parametrize("task", FIXED)
 def test_formations(task):
-    """Rows of a square from the lower left for the allies, the other way round for the enemies, medivacs first; no one
-    overlaps."""
+    """Square formations from the lower left for allies, rotated by 180° for enemies, medivacs first, without
+    overlap."""
     allies, enemies, ally_places, enemy_places = placed(task)
     teams = [listed(team) for team in TEAMS[task]]
     assert enemies == teams[1]
@@ -105,8 +105,8 @@ def test_jitter_shifts_a_team_as_a_whole():
     assert (np.abs(np.corrcoef(teams.T) - np.eye(4)) < 0.2).all()
 
 
-def test_no_jitter_puts_anyone_outside_the_walls():
-    """However large; a medivac may be anywhere on the map."""
+def test_jitter_keeps_units_within_the_walls():
+    """Also with a large jitter. Medivacs may be anywhere on the map."""
     env = skirmish.make("MMM2", start_jitter=20.0)
     state, _ = jax.jit(jax.vmap(env.reset), compiler_options=FAST_COMPILE)(jax.random.split(jax.random.key(0), 200))
     inner = np.array([BODIES[name].inner for name in names_of(state.kind[0])])
@@ -119,7 +119,7 @@ def test_no_jitter_puts_anyone_outside_the_walls():
 
 @functools.cache
 def drawn(task: str) -> tuple[np.ndarray, np.ndarray]:
-    """Many starts: types as names, and places."""
+    """Many starts: names of types, and positions."""
     keys = jax.random.split(jax.random.key(4), NUM_DRAWS)
     draw = jax.jit(jax.vmap(functools.partial(spawns.generated, find(task))), compiler_options=FAST_COMPILE)
     kind, place = draw(keys)
@@ -128,7 +128,7 @@ def drawn(task: str) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.cache
 def teams(race: str, num_allies: int, num_enemies: int) -> np.ndarray:
-    """The members of many battles' teams, in the order of the draw."""
+    """The units of many random teams, in the order of the draw."""
     battlefield = find(f"{race}_10_vs_11")
     battlefield = battlefield._replace(
         allies=battlefield.allies[:num_allies], enemies=battlefield.enemies[:num_enemies]
@@ -139,31 +139,31 @@ def teams(race: str, num_allies: int, num_enemies: int) -> np.ndarray:
 
 @functools.cache
 def begun(task: str, number: int = 600) -> tuple[np.ndarray, np.ndarray]:
-    """Starts as a reset has them: types as names, and places."""
+    """The starts of many resets: names of types, and positions."""
     reset = jax.jit(jax.vmap(skirmish.make(task).reset), compiler_options=FAST_COMPILE)
     state, _ = reset(jax.random.split(jax.random.key(6), number))
     return np.array(NAMES)[np.asarray(state.kind)], np.stack([state.battle.x, state.battle.y], -1)
 
 
 def is_surrounded(place: np.ndarray, num_allies: int) -> np.ndarray:
-    """Whether the allies stand around the middle; a reflected team hardly ever does."""
+    """Whether the allies are around the centre, which is very rare for a reflected team."""
     return np.hypot(*(place[:, :num_allies].mean(1) - 16).T) < 0.9
 
 
 @pytest.mark.parametrize("race", RACES)
 def test_teams_are_drawn_by_weight(race):
-    """Of ten: all are redrawn so rarely that the frequencies are those before the redraw."""
+    """With ten members teams are rejected so rarely that the frequencies are the weights."""
     allies = teams(race, 10, 11)[:, :10]
     for name in RACES[race]:
         p = 0.1 if name in ("medivac", "colossus", "baneling") else 0.45
-        share, sigma = (allies == name).mean(), np.sqrt(p * (1 - p) / allies.size)
-        assert abs(share - p) < 4 * sigma, name
+        fraction, sigma = (allies == name).mean(), np.sqrt(p * (1 - p) / allies.size)
+        assert abs(fraction - p) < 4 * sigma, name
     number = (allies == RACES[race][0]).sum(1)
     assert number.var() == pytest.approx(10 * 0.45 * 0.55, rel=0.1), "members are not independent"
 
 
 @pytest.mark.parametrize("race", RACES)
-def test_the_enemy_has_the_allies_team_and_an_eleventh_who_can_fight(race):
+def test_the_enemy_has_the_allies_team_and_an_eleventh_fighter(race):
     kind = teams(race, 10, 11)
     np.testing.assert_array_equal(kind[:, :10], kind[:, 10:20])
     extra = kind[:, 20]
@@ -174,31 +174,31 @@ def test_the_enemy_has_the_allies_team_and_an_eleventh_who_can_fight(race):
 
 
 @pytest.mark.parametrize(("race", "odd"), [("terran", "medivac"), ("zerg", "baneling"), ("protoss", "colossus")])
-def test_no_team_is_only_of_those_who_cannot_fight(race, odd):
-    """Of one member a tenth would be; of protoss, who have no such type, a tenth is."""
+def test_no_team_has_only_units_that_cannot_be_a_whole_team(race, odd):
+    """With one member. For protoss, which have no such type, a tenth of teams is only colossi."""
     kind = teams(race, 1, 1)
     expected = 0.1 if race == "protoss" else 0.0
-    share = (kind[:, 0] == odd).mean()
-    assert abs(share - expected) <= 4 * np.sqrt(expected * 0.9 / NUM_DRAWS)
+    fraction = (kind[:, 0] == odd).mean()
+    assert abs(fraction - expected) <= 4 * np.sqrt(expected * 0.9 / NUM_DRAWS)
     assert (kind[:, 0] == kind[:, 1]).all()
 
 
 @pytest.mark.parametrize("task", ["terran_10_vs_11", "zerg_5_vs_5", "zerg_20_vs_20"])
-def test_drawn_agents_are_sorted_and_the_enemy_has_their_types(task):
-    """By where they stand when the battle begins, which is not where they were drawn."""
+def test_agents_of_random_teams_are_sorted_and_the_enemy_has_their_types(task):
+    """By their positions after `movement.settle`, which differ from the drawn ones."""
     kind, place = begun(task)
     num_allies = SIZES[task][0]
     enemies = kind[:, num_allies : 2 * num_allies]
     np.testing.assert_array_equal(np.sort(kind[:, :num_allies]), np.sort(enemies))
-    assert (enemies[:, 1:] < enemies[:, :-1]).any(), "the enemy was sorted too"
+    assert (enemies[:, 1:] < enemies[:, :-1]).any(), "the enemies are sorted too"
     for names, places in zip(kind[:, :num_allies].tolist(), place.tolist(), strict=True):
         rows = [(name, *spot) for name, spot in zip(names, places[:num_allies], strict=True)]
         assert rows == sorted(rows)
 
 
 @pytest.mark.parametrize("task", ["terran_10_vs_11", "terran_20_vs_20", "protoss_20_vs_20", "zerg_20_vs_20"])
-def test_nobody_begins_inside_another_or_off_the_map(task):
-    """Also where a whole group was drawn in a corner, or the enemy among the allies."""
+def test_starts_have_no_overlaps_and_are_on_the_map(task):
+    """Also if a whole group was drawn in a corner, or enemies among the allies."""
     kind, place = begun(task)
     separation = np.vectorize(lambda name: BODIES[name].separation)(kind)
     plane = np.vectorize(lambda name: {"medivac": 1, "colossus": 2}.get(name, 0))(kind)
@@ -211,8 +211,8 @@ def test_nobody_begins_inside_another_or_off_the_map(task):
 
 
 def test_half_of_the_battles_are_surrounded():
-    share = is_surrounded(drawn("terran_10_vs_11")[1], 10).mean()
-    assert abs(share - 0.5) < 4 * np.sqrt(0.25 / NUM_DRAWS)
+    fraction = is_surrounded(drawn("terran_10_vs_11")[1], 10).mean()
+    assert abs(fraction - 0.5) < 4 * np.sqrt(0.25 / NUM_DRAWS)
 
 
 def test_reflected_starts_are_exact_mirrors_and_uniform():
@@ -226,13 +226,13 @@ def test_reflected_starts_are_exact_mirrors_and_uniform():
     allies, extra = place[:, :10].reshape(-1, 2), place[:, 20]
     spans = ((allies[:, 0], 0, 15), (allies[:, 1], 0, 32), (extra[:, 0], 16, 32), (extra[:, 1], 0, 32))
     for values, low, high in spans:
-        share = np.histogram(values, 8, (low, high))[0] / len(values)
-        assert share.sum() == pytest.approx(1.0), f"somebody is not in [{low}, {high}]"
-        assert (np.abs(share - 1 / 8) < 4.5 * np.sqrt(7 / 64 / len(values))).all()
+        fraction = np.histogram(values, 8, (low, high))[0] / len(values)
+        assert fraction.sum() == pytest.approx(1.0), f"values outside [{low}, {high}]"
+        assert (np.abs(fraction - 1 / 8) < 4.5 * np.sqrt(7 / 64 / len(values))).all()
 
 
 def test_reflected_starts_are_mirrors_when_the_battle_begins():
-    """Also after everyone has been moved out of the others: the allies' places are the enemies' in the mirror."""
+    """Also after overlaps were resolved the enemies are at the mirror images of the allies."""
     kind, place = begun("zerg_20_vs_20")
     reflected = ~is_surrounded(place, 20)
     for names, spots in zip(kind[reflected], place[reflected], strict=True):
@@ -243,9 +243,9 @@ def test_reflected_starts_are_mirrors_when_the_battle_begins():
         assert len(set(apart.argmin(1))) == 20
 
 
-def test_surrounding_groups_stand_on_diagonals_of_their_own():
-    """Zerg of five fit within one cell of their group's point, which is at least two from the middle on both axes: a
-    quadrant is a group. Members fill the groups in order, and each group is where its diagonal is."""
+def test_surrounding_groups_are_on_separate_diagonals():
+    """Five zerg are within one cell of their group's centre, which is at least two cells from the map's centre on both
+    axes, so each quadrant is one group. Members fill the groups in order, and each group is on a diagonal."""
     place = drawn("zerg_5_vs_5")[1]
     away = place[is_surrounded(place, 5), 5:] - 16
     quadrant = (away[..., 0] > 0) * 2 + (away[..., 1] > 0)
@@ -258,8 +258,8 @@ def test_surrounding_groups_stand_on_diagonals_of_their_own():
         assert abs((number == k).mean() - p) < 4 * np.sqrt(p * (1 - p) / len(number)), f"{k} groups"
     alone = quadrant[number == 1, 0]
     np.testing.assert_allclose([(alone == q).mean() for q in range(4)], 0.25, atol=4 * np.sqrt(0.1875 / len(alone)))
-    out = np.abs(away[:, 0])  # the first member of the first group stands at its point
+    out = np.abs(away[:, 0])  # the first member of the first group is at its centre
     inside = out.max(1) < 14
     np.testing.assert_allclose(out[inside, 0], out[inside, 1], atol=0.6)
-    share = np.histogram(out.mean(1), 7, (2, 16))[0] / len(out)
-    assert (np.abs(share[1:-1] - 1 / 7) < 4.5 * np.sqrt(6 / 49 / len(out))).all()
+    fraction = np.histogram(out.mean(1), 7, (2, 16))[0] / len(out)
+    assert (np.abs(fraction[1:-1] - 1 / 7) < 4.5 * np.sqrt(6 / 49 / len(out))).all()

@@ -1,4 +1,4 @@
-"""Whom Skirmish's units target: orders, the scripted enemy, and smaclite's differences."""
+"""The targets of Skirmish's units: by orders, by the enemy's script, and by smaclite's rules."""
 
 import functools
 
@@ -26,7 +26,7 @@ SCAN = {
 
 @functools.cache
 def aimer(smaclite: bool):
-    """(unit, battle) of one ally and one enemy -> whom the enemy aims at."""
+    """(unit, battle) of one ally and one enemy -> the enemy's target."""
     rules = rules_for(1)._replace(smaclite=smaclite)
 
     def aim(unit, battle):
@@ -36,9 +36,9 @@ def aimer(smaclite: bool):
 
 
 @pytest.mark.parametrize("smaclite", [False, True])
-def test_how_far_each_type_notices(smaclite):
-    """From edge to edge, half a cell further than its weapon and at least 5; in smaclite 5 from its centre, and less
-    than that, for all. Marines and colossi come just within it and just not."""
+def test_the_scan_range_of_each_type(smaclite):
+    """From edge to edge, half a cell more than the weapon's range and at least 5; in smaclite less than 5 from the
+    centre. Tested with marines and colossi just inside and just outside."""
     cases = [(name, prey, off) for name in SCAN for prey in ("marine", "colossus") for off in (-0.01, 0.0, 0.01)]
     radius = {name: BODIES[name].radius for name in SCAN}
     far = [5.0 + radius[p] if smaclite else SCAN[name] + radius[name] + radius[p] for name, p, _ in cases]
@@ -53,8 +53,8 @@ def test_how_far_each_type_notices(smaclite):
     ] == []
 
 
-def test_an_attack_on_a_dead_or_untouchable_target_idles():
-    """Nor does it look for another one, also when the target dies within the step."""
+def test_an_order_to_attack_an_invalid_target_is_dropped():
+    """The unit chooses no other target, also when its target dies within the step."""
     battles = [
         ([Put("marine", 10, 16, ATTACK, FOE)], [Put("marine", 20, 16, hp=0.0), Put("marine", 12, 16)]),
         ([Put("marauder", 10, 16, ATTACK, FOE)], [Put("medivac", 20, 16), Put("marine", 12, 16)]),
@@ -68,8 +68,8 @@ def test_an_attack_on_a_dead_or_untouchable_target_idles():
     assert story.hp[0, FOE, 1] == story.hp[-1, FOE, 1]
 
 
-def test_enemies_go_to_the_allies_start_and_fight_whom_they_notice():
-    """Scan range 5.5 from edge to edge for a marine: at 6.3 between the centres an ally is passed by, at 6.2 not."""
+def test_enemies_march_to_the_allies_start_and_attack_units_in_scan_range():
+    """A marine's scan range is 5.5 from edge to edge: it attacks at 6.2 between centres, but not at 6.3."""
     battles = [([Put("marine", 15, 16 + up)], [Put("marine", 15, 16, SCRIPT)]) for up in (6.3, 6.2)]
     battles += [([], [Put("marine", 12, 16, SCRIPT), Put("zealot", 12, 18, SCRIPT)])]
     battles += [([Put("stalker", 22, 16, order, FOE)], [Put("marine", 15.1, 16, SCRIPT)]) for order in (ATTACK, STOP)]
@@ -79,12 +79,12 @@ def test_enemies_go_to_the_allies_start_and_fight_whom_they_notice():
     assert story.hp[2, 0, :2].tolist() == [45, 39]
     left = np.hypot(story.x[:, FOE : FOE + 2, 2] - 9, story.y[:, FOE : FOE + 2, 2] - 16)
     assert (left[-1] < 1.0).all()
-    assert story.x[1, FOE, 3] > 15.1, "who is attacked from further away goes for the attacker"
+    assert story.x[1, FOE, 3] > 15.1, "it does not pursue a distant attacker"
     assert story.x[1, FOE, 4] < 15.1
 
 
-def test_enemies_of_the_flat_map_hunt_the_nearest_wherever_it_is():
-    """They keep whom they hunt until it dies, skip whom they cannot hit, and their medivacs stay."""
+def test_enemies_on_smacv2s_map_pursue_the_nearest_ally_at_any_distance():
+    """They keep a target until it dies and ignore units that they cannot hit. Their medivacs stay."""
     lone = [Put("marine", 3, 3)]
     two = [Put("marine", 16, 3), Put("marine", 16, 30)]
     battles = [
@@ -95,7 +95,7 @@ def test_enemies_of_the_flat_map_hunt_the_nearest_wherever_it_is():
     ]
 
     def meddle(t: int, battle: Battle) -> Battle:
-        if t == 1:  # the other one comes nearer, yet out of what a zealot notices
+        if t == 1:  # the other ally comes nearer, but not into the scan range
             return battle._replace(y=battle.y.at[1, 1].set(22.0))
         return battle._replace(hp=battle.hp.at[0, 1].set(0.0)) if t == 3 else battle
 
@@ -109,7 +109,7 @@ def test_enemies_of_the_flat_map_hunt_the_nearest_wherever_it_is():
     assert story.x[1, FOE + 1, 3] < 16
 
 
-def test_an_enemy_that_holds_fights_but_does_not_come():
+def test_a_holding_enemy_fights_without_approaching():
     battles = [([Put("marine", 3, 16)], [Put("marine", 20, 16, SCRIPT)])]
     battles += [([Put("marine", 14.5, 16)], [Put("marine", 20, 16, SCRIPT)])]
     for rules in (rules_for(SIDE), FLAT):
@@ -120,8 +120,9 @@ def test_an_enemy_that_holds_fights_but_does_not_come():
         assert play(battles, 3, rules=rules).x[-1, FOE, 0] < 18
 
 
-def test_an_enemy_that_holds_does_not_come_for_whom_it_notices_or_who_attacks_it():
-    """At 6 a marine is noticed and out of reach; from 7 a stalker shoots it, until an ally comes into reach."""
+def test_a_holding_enemy_does_not_pursue_units_in_scan_range_or_attackers():
+    """A marine at distance 6 is in scan range but out of reach; a stalker attacks from 7; then an ally comes into
+    reach."""
     bait = [Put("marine", 14, 16)]
     sniper = [Put("stalker", 13, 16, ATTACK, FOE), Put("marine", 3, 16)]
     hurt = [Put("medivac", 20, 16, SCRIPT), Put("marine", 25.2, 16, SCRIPT, hp=10.0)]
@@ -135,12 +136,12 @@ def test_an_enemy_that_holds_does_not_come_for_whom_it_notices_or_who_attacks_it
         assert (story.x[:, FOE, :3] == 20).all()
         assert (story.y[:, FOE, :3] == 16).all()
         assert story.hp[-1, 0, 0] == 45
-        assert story.hp[-1, FOE, 1] < 45, "nobody shot at it"
-        assert story.hp[-1, 1, 1] < 45, "it fights whoever is in reach"
+        assert story.hp[-1, FOE, 1] < 45, "it was not attacked"
+        assert story.hp[-1, 1, 1] < 45, "it did not attack the unit in reach"
         assert play(battles, 5, come, rules).x[1, FOE, 0] < 20
 
 
-def test_an_enemy_that_focuses_takes_the_weakest_it_notices():
+def test_a_focusing_enemy_attacks_the_weakest_in_scan_range():
     allies = [Put("marine", 16, 16), Put("marine", 15.5, 17, hp=20.0), Put("marine", 3, 16, hp=1.0)]
     battles = [(allies, [Put("marine", 20, 16, SCRIPT)])]
     for enemy, hurt in (("attack", 0), ("focus", 1)):
@@ -148,8 +149,8 @@ def test_an_enemy_that_focuses_takes_the_weakest_it_notices():
         assert (after < [45, 20, 1]).nonzero()[0].tolist() == [hurt]
 
 
-def test_smaclites_allies_shoot_at_the_dead_and_walk_to_whom_they_cannot_hit():
-    """A shot at a corpse costs its cooldown; a marauder goes to a medivac and never fires."""
+def test_smaclites_allies_keep_invalid_targets():
+    """A shot at a dead unit costs the cooldown; a marauder walks to a medivac and never fires."""
     battles = [
         ([Put("marine", 10, 16, ATTACK, FOE)], [Put("marine", 13, 16, hp=0.0)]),
         ([Put("marauder", 10, 16, ATTACK, FOE)], [Put("medivac", 13, 16)]),
@@ -163,8 +164,8 @@ def test_smaclites_allies_shoot_at_the_dead_and_walk_to_whom_they_cannot_hit():
     assert (ours.x[1, 0, :2] == 10).all()
 
 
-def test_smaclites_enemies_look_again_while_a_healer_lives():
-    """They go over to a healer in sight, else to the nearest; without a healer they keep whom they have."""
+def test_smaclites_enemies_choose_again_while_a_healer_lives():
+    """They switch to a healer in range, else to the nearest; without a living healer they keep their target."""
     kept, nearer = Put("marine", 15, 16), Put("marine", 16.5, 17)
     enemy = Put("marine", 20, 16, SCRIPT, target=0)
     battles = [([kept, nearer, Put("medivac", *place)], [enemy]) for place in ((15, 18), (3, 3))]
@@ -173,7 +174,7 @@ def test_smaclites_enemies_look_again_while_a_healer_lives():
         assert play(battles, 1, rules=rules).target[1, FOE, :3].tolist() == chosen
 
 
-def test_smaclites_enemy_medivac_takes_the_weakest_and_follows_who_fights():
+def test_smaclites_enemy_medivac_chooses_the_weakest_and_follows_fighting_units():
     weak, near = Put("marine", 22, 17.5, hp=10.0), Put("marine", 20.5, 17.5, hp=30.0)
     battles = [([], [Put("medivac", 20, 16, SCRIPT), near, weak])]
     battles += [([Put("marine", 22, 12)], [Put("medivac", 20, 19, SCRIPT), Put("marine", 22, 16.5, SCRIPT)])]
@@ -182,8 +183,8 @@ def test_smaclites_enemy_medivac_takes_the_weakest_and_follows_who_fights():
 
 
 @pytest.mark.parametrize("noticed", [True, False])
-def test_whom_one_notices_comes_before_whoever_attacks_from_afar(noticed):
-    """Also for a script that would like the far one better, since it is the weaker."""
+def test_units_in_scan_range_come_before_distant_attackers(noticed):
+    """Also for the script `focus`, whose cost of the distant, weaker unit is lower."""
     rules, unit, battle = placed_on_map("3m", {0: (16.0, 16.0), 1: (8.0, 16.0), 3: (20.0, 16.0)}, enemy="focus")
     battle = battle._replace(
         hp=battle.hp.at[1].set(5.0).at[0].multiply(float(noticed)),
@@ -193,15 +194,15 @@ def test_whom_one_notices_comes_before_whoever_attacks_from_afar(noticed):
     assert int(targeting.aim(rules, unit, battle, jnp.array(False)).target[3, 0]) == (0 if noticed else 1)
 
 
-def test_an_enemy_keeps_whom_it_fights_out_of_reach_only_while_that_one_attacks_it():
-    """Though another stands in reach. SMAC's maps; at 7 between the centres a marine reaches nobody."""
+def test_an_enemy_keeps_a_target_out_of_reach_only_while_that_unit_attacks_it():
+    """On SMAC's maps, although another unit is in reach. At 7 between centres a marine's target is out of reach."""
     near, enemy = Put("marine", 16, 16), Put("marine", 20, 16, SCRIPT, target=1)
     battles = [([near, Put("marine", 13, 16, order, target)], [enemy]) for order, target in ((ATTACK, FOE), (STOP, -1))]
     assert play(battles, 1).target[1, FOE, :2].tolist() == [1, 0]
 
 
-def test_an_enemy_medivac_notices_a_hurt_friend_5_away():
-    """From edge to edge: 5 + 0.75 + 0.375 between the centres. It marches away from the others."""
+def test_the_scan_range_of_an_enemy_medivac_for_hurt_allies_is_5():
+    """From edge to edge: 5 + 0.75 + 0.375 between centres. It marches on past units further away."""
     battles = [
         ([], [Put("medivac", 20, 16, SCRIPT), Put("marine", 20 + far, 16, hp=10.0)]) for far in (6.1, 6.15, 8.0, 9.9)
     ]
@@ -210,8 +211,8 @@ def test_an_enemy_medivac_notices_a_hurt_friend_5_away():
     assert (story.x[1, FOE, :4] > 20).tolist() == [True, False, False, False]
 
 
-def test_who_loses_its_target_on_the_flat_map_waits_for_the_next_step():
-    """The map wakes the idle once a step: a zealot that kills in the fourth loop stands for the other four."""
+def test_on_smacv2s_map_a_unit_without_target_waits_for_the_next_step():
+    """Idle units get targets once per step: a zealot that kills in the fourth loop stands for the other four."""
     allies = [Put("marine", 15.1, 16, hp=1.0), Put("marine", 3, 16)]
     story = play([(allies, [Put("zealot", 16, 16, SCRIPT, cooldown=4.0)])], 2, rules=FLAT)
     assert story.hp[1, 0, 0] == 0

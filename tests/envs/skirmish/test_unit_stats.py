@@ -6,7 +6,7 @@ from skirmish_cases import BODIES, FACTS, WEAPONS
 from grasp.envs.skirmish.unit_stats import NAMES, Unit, table
 
 
-def test_stats_are_the_specifications():
+def test_the_stats_of_the_game():
     units = table("sc2")
     for k, name in enumerate(NAMES):
         fact, body = FACTS[name], BODIES[name]
@@ -35,9 +35,9 @@ SPEEDS |= {"zergling": 4.13, "baneling": 3.15}
 PERIODS = {"marine": 10, "marauder": 18, "stalker": 22, "zealot": 14, "colossus": 18, "zergling": 8}
 
 
-def test_smaclites_numbers():
-    """Another clock for speeds, periods and growth; bodies as wide as they are; a baneling's 80 for all. The same on
-    both sides, and all else as in the game."""
+def test_the_stats_of_smaclite():
+    """Other speeds, periods and regeneration; the separation is the radius; banelings do 80 damage. Both sides are
+    equal, and all other stats are the game's."""
     lite, game = table("smaclite"), table("sc2")
     changed = {"speed", "period", "separation", "regenerates", "damage", "bonus_light", "tall"}
     for k, name in enumerate(NAMES):

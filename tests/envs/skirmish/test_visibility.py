@@ -16,43 +16,43 @@ from grasp.envs.skirmish import smacv2_visibility
 from grasp.envs.skirmish.unit_stats import NAMES
 
 
-def looked(view: View, holder, order) -> tuple[tuple[int, ...], tuple[frozenset[int], ...]]:
-    """SMACv2's book after the agents looked in this order, and whom each was not shown: one enemy after another."""
+def holders_and_hidden(view: View, holder, order) -> tuple[tuple[int, ...], tuple[frozenset[int], ...]]:
+    """SMACv2's holders after the agents observed in this order, and the enemies hidden from each."""
     holder, hidden = list(holder), [frozenset()] * view.num_allies
     for n in order:
         if not view.alive(n):
             continue
-        wiped = set()
+        hidden_rows = set()
         for e in range(len(holder)):
             if view.far(n, view.num_allies + e) < view.sight(n) and holder[e] == smacv2_visibility.UNKNOWN:
                 holder[e] = n
             if holder[e] == smacv2_visibility.UNKNOWN:
-                wiped |= set(range(e))
-        hidden[n] = frozenset(wiped)
+                hidden_rows |= set(range(e))
+        hidden[n] = frozenset(hidden_rows)
     return tuple(int(h) for h in holder), tuple(hidden)
 
 
 @pytest.mark.parametrize("task", DRAWN)
-def test_observations_with_the_book_follow_some_order_of_looking(task):
-    """Quirk 2 enemy by enemy: holders and hidden rows are those of one order of the agents, whichever was drawn."""
+def test_hidden_rows_follow_from_some_order_of_the_agents(task):
+    """Holders and hidden rows are those of one of the possible orders, computed enemy by enemy."""
     after, shown = shown_of(task)
     before = np.asarray(random_states(task).holder)
-    wiped = 0
+    hidden_rows = 0
     for b, view in enumerate(views(task)):
         orders = itertools.permutations(range(view.num_allies))
-        possible = {looked(view, before[b], order) for order in orders}
+        possible = {holders_and_hidden(view, before[b], order) for order in orders}
         fitting = [hidden for holder, hidden in possible if holder == tuple(after.holder[b])]
         seen = [[observed(view, n, hidden[n]) for n in range(view.num_allies)] for hidden in fitting]
         errors = [np.abs(shown.obs[b] - np.array(obs)).max() for obs in seen]
-        assert errors, f"battle {b}: nobody can have become holder like this"
+        assert errors, f"battle {b}: no order of the agents gives these holders"
         assert min(errors) <= 1e-6, f"battle {b}"
-        wiped += any(len(rows) > 0 for hidden in fitting for rows in hidden)
-    assert 20 < wiped < NUM_BATTLES
+        hidden_rows += any(len(rows) > 0 for hidden in fitting for rows in hidden)
+    assert 20 < hidden_rows < NUM_BATTLES
 
 
 @functools.cache
 def marines_shown(task: str):
-    """(x, hp, holder) -> (holder, observation) of three marines against three on one line, and the book forgotten."""
+    """(x, hp, holder) -> (holder, observation) of three marines against three on one line, after `forget`."""
     scenario = scenario_of(task, size=(3, 3))
     kind, zero = jnp.full(6, NAMES.index("marine")), jnp.zeros((), jnp.int32)
 
@@ -73,8 +73,9 @@ def test_shooting_range_is_inclusive_and_sight_is_strict():
     assert np.asarray(shown.obs[0, 4:19]).reshape(3, 5).any(1).tolist() == [True, False, True]
 
 
-def test_the_book_hides_lower_enemies_until_the_last_is_seen_and_after_it_died():
-    """Enemies 0 and 1 near, 2 never seen: no rows; 2 was seen once and left: rows; 2 died out of sight: none again."""
+def test_enemies_before_an_unknown_one_are_hidden():
+    """Enemies 0 and 1 are near. They are hidden while 2 is unknown, shown once it was seen, and hidden after it
+    died."""
     show, hp = marines_shown("terran_5_vs_5"), jnp.full(6, 45.0)
     apart, met = jnp.array([4.0, 4.0, 4.0, 9.0, 10.0, 30.0]), jnp.array([4.0, 4.0, 4.0, 9.0, 10.0, 12.0])
 
@@ -91,14 +92,14 @@ def test_the_book_hides_lower_enemies_until_the_last_is_seen_and_after_it_died()
     assert rows(shown) == [[False, False, False]] * 3
 
 
-def test_the_first_to_look_is_drawn_evenly_and_is_forgotten_when_it_dies():
+def test_the_holder_is_uniform_and_forgotten_when_it_dies():
     scenario = scenario_of("terran_5_vs_5", size=(3, 3))
-    kind, nobody = jnp.full(6, NAMES.index("marine")), jnp.full(3, smacv2_visibility.UNKNOWN)
+    kind, unknown = jnp.full(6, NAMES.index("marine")), jnp.full(3, smacv2_visibility.UNKNOWN)
 
     def look(key: jax.Array):
         unit = skirmish.stats(scenario, kind)
         battle = battle_of(jnp.full(6, 16.0), jnp.full(6, 16.0), unit.hp)
-        return smacv2_visibility.look(scenario.rules, unit, battle, nobody, key)[0]
+        return smacv2_visibility.look(scenario.rules, unit, battle, unknown, key)[0]
 
     holder = jax.jit(jax.vmap(look), compiler_options=FAST_COMPILE)(jax.random.split(jax.random.key(3), 600))
     assert (holder == holder[:, :1]).all()
