@@ -1,4 +1,4 @@
-"""Every registered environment keeps the contract written in `grasp.envs.base`."""
+"""All registered environments keep the contract of `grasp.envs.base`."""
 
 import pytest
 from env_contract import check
@@ -6,7 +6,7 @@ from env_contract import check
 from grasp.envs import make, names
 from grasp.envs.base import simulated
 
-# Battles take 10 s each; of Skirmish's maps, one of each kind is enough for the fast tests.
+# a battle takes 10 s to compile; the fast tests have one Skirmish map of each kind
 QUICK = ("3m", "2s3z", "MMM2", "terran_5_vs_5", "protoss_5_vs_5", "zerg_5_vs_5")
 
 

@@ -1,4 +1,4 @@
-"""jumanji's tasks beside jumanji itself: observations, team reward, ends and wins."""
+"""jumanji's tasks compared with jumanji: observations, team reward, ends and wins."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ KEY = jax.random.key(4)
 
 
 def side_by_side(task, policy, steps, key=KEY):
-    """Our step and jumanji's, as long as the episode runs."""
+    """The adapter's steps and jumanji's over one episode."""
     env, theirs = make(f"jumanji/{task}"), jumanji.make(task)
     step, their_step = jax.jit(env.step), jax.jit(theirs.step)
     state, seen = jax.jit(env.reset)(key)
@@ -36,7 +36,7 @@ def legal(seen, number):
 
 
 @pytest.mark.parametrize("task", family.names())
-def test_rewards_masks_and_views_are_jumanjis(task):
+def test_rewards_masks_and_views_equal_jumanjis(task):
     paid = 0.0
     for _, ours, _, theirs in side_by_side(task, legal, 60):
         assert float(ours.reward) == pytest.approx(float(np.sum(theirs.reward)), abs=1e-6)
@@ -64,7 +64,7 @@ def test_connectors_planes_by_hand():
     np.testing.assert_array_equal(state[40:], (grid > 0).ravel())
 
 
-def test_a_collision_ends_the_warehouse():
+def test_a_collision_terminates_the_warehouse():
     for number in range(8):
         steps = list(side_by_side("RobotWarehouse-v0", legal, 100, jax.random.key(number)))
         if len(steps) < 100:
@@ -76,7 +76,7 @@ def test_a_collision_ends_the_warehouse():
     assert not bool(ours.truncated)
 
 
-def test_the_clock_cuts_the_warehouse():
+def test_the_time_limit_truncates_the_warehouse():
     *_, (spec, ours, _, theirs) = side_by_side("RobotWarehouse-v0", lambda *_: jnp.zeros(4, jnp.int32), 500)
     assert spec.horizon == 500
     assert bool(theirs.last())
@@ -92,7 +92,7 @@ def test_a_board_of_connected_wires_is_won():
     assert bool(task.won(inner.replace(agents=inner.agents.replace(position=inner.agents.target))))
 
 
-def test_all_food_eaten_is_a_win_and_not_before():
+def test_only_all_food_eaten_is_a_win():
     task = family.TASKS["LevelBasedForaging-v0"]
     _, _, inner, _ = next(side_by_side("LevelBasedForaging-v0", legal, 1))
     assert task.won is not None

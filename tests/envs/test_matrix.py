@@ -1,4 +1,4 @@
-"""The matrix games pay what Claus and Boutilier wrote."""
+"""The matrix games have the payoffs of Claus and Boutilier (1998)."""
 
 import itertools
 
@@ -9,7 +9,7 @@ import pytest
 from grasp.envs import make
 from grasp.envs.matrix import PAYOFFS
 
-# By (agent 0, agent 1), typed apart from the source.
+# by (agent 0, agent 1), typed independently of the source
 CLIMBING = {(0, 0): 11, (0, 1): -30, (0, 2): 0, (1, 0): -30, (1, 1): 7, (1, 2): 6, (2, 0): 0, (2, 1): 0, (2, 2): 5}
 PENALTY = {(0, 0): 10, (0, 1): 0, (0, 2): -100, (1, 0): 0, (1, 1): 2, (1, 2): 0, (2, 0): -100, (2, 1): 0, (2, 2): 10}
 

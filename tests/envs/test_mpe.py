@@ -1,4 +1,4 @@
-"""MPE against mpe2, the maintained reference, one step at a time from the same positions, velocities and actions."""
+"""MPE compared with mpe2, the maintained reference: single steps from the same states and actions."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from grasp.types import Env, PyTree
 
 
 def reference(num_agents: int):
-    """mpe2's parallel environment and its world, whose bodies can be placed by hand."""
+    """mpe2's parallel environment and its world, in which bodies can be placed."""
     from mpe2 import simple_spread_v3
 
     env = simple_spread_v3.parallel_env(N=num_agents, max_cycles=25)
@@ -21,7 +21,7 @@ def reference(num_agents: int):
 
 
 def start(env: Env, seed: int):
-    """A beginning, and the compiled step."""
+    """A start, and the compiled step."""
     env_state, _ = jax.jit(env.reset, compiler_options=FAST_COMPILE)(jax.random.key(seed))
     return env_state, jax.jit(env.step, compiler_options=FAST_COMPILE)
 
@@ -36,7 +36,7 @@ def place(world, inner: PyTree) -> None:
 def test_simple_spread_agrees_with_mpe2(name, num_agents):
     env, (theirs, world) = make(name), reference(num_agents)
     env_state, step_once = start(env, seed=3)
-    # Agents start in one heap, so that the first steps are all collisions.
+    # agents start close together, so that the first steps have collisions
     crowd = 0.3 * env_state.inner.p_pos[:num_agents]
     inner = env_state.inner.replace(p_pos=env_state.inner.p_pos.at[:num_agents].set(crowd))
     env_state = Timed(inner, env_state.clock)
@@ -58,8 +58,8 @@ def test_simple_spread_agrees_with_mpe2(name, num_agents):
     assert collisions, "no step had a collision, so the individual part of the reward was not compared"
 
 
-def test_reward_is_the_sum_of_the_individual_ones():
-    """The speaker and the listener are both paid the listener's distance, so the team is paid it twice."""
+def test_the_reward_is_the_sum_of_individual_rewards():
+    """Both agents receive the listener's distance, so the team reward counts it twice."""
     env = make("mpe/simple_speaker_listener")
     env_state, step_once = start(env, seed=0)
     env_state, step = step_once(env_state, jnp.array([2, 1]), jax.random.key(1))

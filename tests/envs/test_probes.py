@@ -1,4 +1,4 @@
-"""Each probe pays a right policy its optimum and a wrong one visibly less, and its stated values are true."""
+"""Each probe pays a right policy its optimum and wrong ones clearly less, and its stated values are true."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ KEYS = jax.random.split(jax.random.key(0), 32)
 
 
 def mean_return(name: str, policy) -> float:
-    """Mean undiscounted return of `policy(observation, t, seen at t=0) -> action[N]` over 32 beginnings."""
+    """Mean undiscounted return of `policy(observation, t, seen at t=0) -> action[N]` over 32 starts."""
     env = make(f"probe/{name}")
 
     def episode(key):
@@ -44,7 +44,7 @@ def right_and_legal(observation, t, first):
     return jnp.where(observation.alive, 2 * (t % 2), 1)
 
 
-def dead_one_does(action):
+def dead_agent_plays(action):
     return lambda observation, t, first: jnp.where(observation.alive, 2 * (t % 2), action)
 
 
@@ -71,13 +71,13 @@ WRONG = {
 }
 
 
-def test_every_probe_can_be_judged():
+def test_every_probe_has_a_criterion():
     assert set(names()) == set(SOLVED) | set(VALUES)
     assert set(SOLVED) == set(RIGHT)
 
 
 @pytest.mark.parametrize("name", SOLVED)
-def test_the_right_policy_solves_it(name):
+def test_the_right_policy_solves_the_probe(name):
     assert mean_return(name, RIGHT[name]) == pytest.approx(1.0)
     assert SOLVED[name] < 1.0
 
@@ -85,13 +85,13 @@ def test_the_right_policy_solves_it(name):
 @pytest.mark.parametrize(
     ("name", "index"), [(name, i) for name, policies in WRONG.items() for i in range(len(policies))]
 )
-def test_a_wrong_policy_does_not(name, index):
+def test_a_wrong_policy_does_not_solve_the_probe(name, index):
     policy, expected = WRONG[name][index]
     assert mean_return(name, policy) == pytest.approx(expected)
     assert expected < SOLVED[name]
 
 
-def test_memory_shows_the_cue_once_only():
+def test_memory_shows_the_cue_only_once():
     assert 0.2 < mean_return("memory", forget) < 0.8
 
 
@@ -101,7 +101,7 @@ def test_roles_pays_for_the_pair_only():
     assert mean_return("roles", constant(1, 1)) == 0
 
 
-def test_coordination_needs_the_agents_numbers():
+def test_coordination_needs_the_agents_indices():
     _, observation = make("probe/coordination").reset(KEYS[0])
     assert observation.obs[:, 2:].tolist() == [[1.0, 0.0], [0.0, 1.0]]
     assert 0.2 < mean_return("coordination", follow_cue) < 0.8
@@ -109,11 +109,11 @@ def test_coordination_needs_the_agents_numbers():
 
 
 @pytest.mark.parametrize("action", [0, 1, 2])
-def test_the_dead_do_not_matter(action):
-    assert mean_return("mask_death", dead_one_does(action)) == pytest.approx(1.0)
+def test_actions_of_dead_agents_have_no_effect(action):
+    assert mean_return("mask_death", dead_agent_plays(action)) == pytest.approx(1.0)
 
 
-def test_the_dead_row_is_nonsense_and_the_living_row_is_not():
+def test_only_the_row_of_the_dead_agent_is_noise():
     env = make("probe/mask_death")
     env_state, observation = env.reset(KEYS[0])
     for t in range(4):
@@ -126,7 +126,7 @@ def test_the_dead_row_is_nonsense_and_the_living_row_is_not():
 
 @pytest.mark.parametrize("name", VALUES)
 def test_stated_values_are_the_true_ones(name):
-    """Walk on past the clock until the task itself ends: that discounted sum is the value, whatever is done."""
+    """The discounted sum of rewards until termination, past the time limit, is the value under all actions."""
     env = make(f"probe/{name}")
     met = set()
     for key in KEYS:
@@ -144,8 +144,9 @@ def test_stated_values_are_the_true_ones(name):
     assert met == set(VALUES[name])
 
 
-def test_truncation_hides_the_pay_behind_the_clock():
-    """From the first place nothing is earned before the cut, so a cut taken for an end makes it worth 0, not 0.97."""
+def test_truncation_hides_the_reward_behind_the_time_limit():
+    """From the first position there is no reward before the truncation: treated as termination it is worth 0, not
+    0.97."""
     env = make("probe/truncation")
     start = env.reset(KEYS[0])[0]._replace(draw=jnp.int32(1))
     after, one = env.step(start, jnp.zeros(2, jnp.int32), KEYS[0])

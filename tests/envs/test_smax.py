@@ -1,4 +1,4 @@
-"""SMAX: ends and wins from the units, the clock at exactly 100, everything else as jaxmarl gives it."""
+"""SMAX: terminations and wins from the units, truncation at exactly 100 steps, all else equal to jaxmarl."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ STOP = jnp.array([4, 4, 4])
 
 @pytest.fixture(scope="module")
 def battle():
-    """The environment 3m, its compiled step, and the state it starts in."""
+    """The environment 3m, its compiled step, and a start state."""
     env = make("smax/3m")
     env_state, _ = jax.jit(env.reset, compiler_options=FAST_COMPILE)(jax.random.key(0))
     return env, jax.jit(env.step, compiler_options=FAST_COMPILE), env_state
@@ -28,7 +28,7 @@ def with_alive(env_state: Timed, alive: list[bool], clock: int = 0) -> Timed:
     return Timed(env_state.inner.replace(state=units), jnp.int32(clock))
 
 
-def test_tasks_are_jaxmarls_maps_and_one_of_ours():
+def test_tasks_are_jaxmarls_maps_and_8m_vs_9m():
     assert set(smax.names()) == set(load("smax.smax_env", "MAP_NAME_TO_SCENARIO")) | {"8m_vs_9m"}
 
 
@@ -48,7 +48,7 @@ def test_8m_vs_9m_is_eight_marines_against_nine():
     ],
     ids=["all alive", "one each", "won", "lost", "draw"],
 )
-def test_end_and_win_from_the_units(battle, alive, terminated, won):
+def test_terminations_and_wins_follow_from_the_units(battle, alive, terminated, won):
     _, step_once, start = battle
     _, step = step_once(with_alive(start, alive), STOP, jax.random.key(1))
     assert (bool(step.terminated), bool(step.won), bool(step.truncated)) == (terminated, won, False)
@@ -56,7 +56,7 @@ def test_end_and_win_from_the_units(battle, alive, terminated, won):
     assert step.observation.alive.tolist() == alive[:3]
 
 
-def test_clock_cuts_at_exactly_100_and_a_win_then_is_a_win(battle):
+def test_truncation_at_exactly_100_steps_unless_terminated(battle):
     _, step_once, start = battle
     everyone, winners = [True] * 6, [True, True, True, False, False, False]
     key = jax.random.key(1)
@@ -67,7 +67,7 @@ def test_clock_cuts_at_exactly_100_and_a_win_then_is_a_win(battle):
     assert (bool(last.terminated), bool(last.truncated), bool(last.won)) == (True, False, True)
 
 
-def test_the_dead_can_only_stop_and_see_nothing(battle):
+def test_dead_allies_observe_zeros_and_can_only_stop(battle):
     _, step_once, start = battle
     _, step = step_once(with_alive(start, [True, False, True, True, True, True]), STOP, jax.random.key(1))
     assert np.flatnonzero(step.observation.avail[1]).tolist() == [4]
@@ -75,8 +75,8 @@ def test_the_dead_can_only_stop_and_see_nothing(battle):
     assert step.observation.obs[0].any()
 
 
-def test_every_step_is_jaxmarls_own(battle):
-    """A whole fight under jaxmarl's published settings, its limit of 100 too: nothing we pass on depends on it."""
+def test_every_step_equals_jaxmarls(battle):
+    """A whole fight under jaxmarl's published settings, whose limit of 100 changes neither observations nor rewards."""
     _, step_once, start = battle
     theirs = load("smax", "HeuristicEnemySMAX")(scenario=load("smax", "map_name_to_scenario")("3m"))
     with jax.numpy_rank_promotion("allow"):
@@ -85,7 +85,7 @@ def test_every_step_is_jaxmarls_own(battle):
         env_state, avail, paid = start, jnp.ones((3, 8), bool), 0.0
         for t in range(40):
             key = jax.random.fold_in(jax.random.key(2), t)
-            # The last legal action: shoot whom one can, else stop and let them come.
+            # the last legal action: shoot if possible, else stop and let the enemy come
             action = jnp.array([int(np.flatnonzero(row)[-1]) for row in avail]) if t else STOP
             actions = {agent: action[i] for i, agent in enumerate(theirs.agents)}
             obs, inner, rewards, _, _ = their_step(key, env_state.inner, actions)
@@ -99,5 +99,5 @@ def test_every_step_is_jaxmarls_own(battle):
             paid += float(step.reward)
             if step.terminated:
                 break
-    assert paid > 0.5, "nobody fought, so no reward was compared"
+    assert paid > 0.5, "there was no fight, so no reward was compared"
     assert bool(step.terminated)
