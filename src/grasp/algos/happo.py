@@ -1,7 +1,7 @@
 """HAPPO; and GRASP-HAPPO, which is HAPPO with a consensus operator.
 
 Agents improve one after the other, in a random order. Each climbs the clipped surrogate of its own policy with the
-advantage times M, the ratio by which the agents before it have already changed the probability of what was done:
+advantage times M, the ratio by which the agents before it have already changed the probability of the actions taken:
 
     J_i = E[ M · min(ρ_i A, clip(ρ_i, 1 − ε, 1 + ε) A) ],    M ← M · π_i(a_i|o_i) / π_i,old(a_i|o_i).
 
@@ -36,7 +36,7 @@ def make(hyper: Happo, spec: EnvSpec) -> Algorithm:
 
     def init(key: Key) -> State:
         state = ppo.init(hyper, spec, optimisers, key)
-        return state._replace(actor_opt=jax.vmap(optimisers.actor.init)(state.actor))  # one an agent
+        return state._replace(actor_opt=jax.vmap(optimisers.actor.init)(state.actor))  # one per agent
 
     return Algorithm(
         init=init,
@@ -60,7 +60,7 @@ def learn(
     def turn(carry: tuple[Actor, PyTree, Float[Array, "T B"]], agent_key: tuple[Array, Key]):
         team, team_opt, compound = carry
         agent, key = agent_key
-        mine = weighed(batches.of_agent(batch, agent), batches.cuts(compound, hyper.chunk, hyper.minibatches))
+        mine = reweighted(batches.of_agent(batch, agent), batches.cuts(compound, hyper.chunk, hyper.minibatches))
         actor, opt = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, agent, 1), (team, team_opt))
         after, stats = climb(hyper, optimisers, actor, opt, mine, consensus, key)
         team, team_opt = jax.tree.map(
@@ -78,15 +78,15 @@ def learn(
 
 
 def perceive(hyper: Happo, actor: Actor, batch: Batch, key: Key) -> Consensus | None:
-    """The direction all agents agree on before any has moved."""
+    """The consensus at θ_old, before the first agent's turn."""
     if hyper.operator == "none":
         return None
     gradients = grasp.agent_gradients(hyper, actor, grasp.basis(hyper, batch, batches.whole(batch)))
     return grasp.solve(hyper, actor, gradients, key)
 
 
-def weighed(mine: Batch, compound: Float[Array, "L C"]) -> Batch:
-    """The batch with M·A for the advantage."""
+def reweighted(mine: Batch, compound: Float[Array, "L C"]) -> Batch:
+    """The batch with M·A in place of the advantage A."""
     return mine._replace(steps=mine.steps._replace(advantage=mine.steps.advantage * compound[..., None]))
 
 
@@ -99,7 +99,7 @@ def climb(
     consensus: Consensus | None,
     key: Key,
 ) -> tuple[tuple[Actor, PyTree], Metrics]:
-    """One agent's turn: its epochs of PPO. An agent that never lived in the batch stays as it is."""
+    """One agent's turn: its epochs of PPO. An agent without a live step in the batch does not change."""
     schedule = ppo.shuffled(hyper, mine, key)
 
     def step(carry: tuple[Actor, PyTree], chunks: Array):
@@ -119,8 +119,8 @@ def climb(
 def ratio(hyper: Happo, actor: Actor, trajectory: Trajectory, agent: Array) -> Float[Array, "T B"]:
     """π_i(a_i|o_i) / π_i,old(a_i|o_i) along the rollout, and 1 where the agent was dead.
 
-    The new policy is followed through the whole rollout from its first memory, not chunk by chunk from the memories of
-    the old one: M is a ratio of policies, and chunks would mix the two.
+    The new policy runs through the whole rollout from its first memory, not chunk by chunk from stored memories, which
+    are the old policy's: M is a ratio of policies, and chunks would mix the two.
     """
 
     def mine(x: Array, axis: int) -> Array:

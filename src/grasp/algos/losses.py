@@ -38,6 +38,6 @@ def huber(error: Float[Array, "*S"], delta: float) -> Float[Array, "*S"]:
 def value_loss(
     value: Float[Array, "*S"], value_old: Float[Array, "*S"], target: Float[Array, "*S"], clip: float, delta: float
 ) -> Float[Array, "*S"]:
-    """The larger of the plain and the clipped value error: a value may not run from its old one for a quick gain."""
+    """The larger of the plain and the clipped value error: moving the value further than `clip` gains nothing."""
     clipped = value_old + jnp.clip(value - value_old, -clip, clip)
     return jnp.maximum(huber(value - target, delta), huber(clipped - target, delta))

@@ -1,11 +1,11 @@
 """From a trajectory to the chunks and tiles that a PPO update walks over.
 
-A chunk is `chunk` consecutive steps of one environment with all its agents, and starts from the memory stored during
-the rollout. A tile is a group of chunks small enough for its activations to stay in the processor's cache: gradients
-are summed over tiles, which costs nothing in accuracy and is several times faster than one large pass (docs/speed.md).
+A chunk is `chunk` consecutive steps of one environment with all its agents; it starts from the memory stored in the
+rollout. A tile is a group of chunks whose activations fit the processor's cache. Gradients are summed over tiles, which
+is exact and several times faster than one large pass (docs/speed.md).
 
-Over many devices, a device walks over tiles of its own environments. Minibatches mix environments: with several of
-them every device is given all chunks, once an iteration, and walks over its share of each minibatch.
+Over many devices, each device loops over tiles of its own environments. Minibatches mix environments: with several of
+them every device receives all chunks once per iteration, and loops over its part of each minibatch.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ class Steps(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Chunks and the memory each one starts from."""
+    """Chunks, and the memory that each starts from."""
 
     steps: Steps
     start: PyTree
@@ -50,7 +50,7 @@ class Batch(NamedTuple):
 
 
 def normalised(advantage: Float[Array, "*S"], weight: Float[Array, "*S"]) -> Float[Array, "*S"]:
-    """Mean 0 and spread 1 over the steps, each counted `weight` times."""
+    """Mean 0 and standard deviation 1 over the steps, each counted `weight` times."""
     mean, spread = returns.masked_moments(advantage, weight)
     return (advantage - mean) / (spread + 1e-5)
 
@@ -63,8 +63,8 @@ def cut(x: Array, length: int) -> Array:
 
 
 def cuts(tree: PyTree, length: int, minibatches: int) -> PyTree:
-    """`cut` of every leaf. Over many devices chunks stay where they are, one device's after the other's, unless
-    minibatches mix them."""
+    """`cut` of every leaf. Over many devices chunks stay on their device, in the order of the devices,
+    unless minibatches mix them."""
     every = partial(jax.tree.map, partial(cut, length=length))
     if sharding.number() == 1 or minibatches > 1:
         return every(sharding.gathered(tree))
@@ -117,7 +117,7 @@ def tiled(batch: Batch, chunks: Int[Array, " C"]) -> Batch:
 
 
 def whole(batch: Batch) -> Batch:
-    """All chunks as tiles; a device's tiles are of the chunks that it has."""
+    """All chunks as tiles, each device's of its own chunks."""
 
     def own(batch: Batch) -> Batch:
         return take(batch, jnp.arange(batch.steps.first.shape[1]))
@@ -128,7 +128,7 @@ def whole(batch: Batch) -> Batch:
 
 
 def minibatch(batch: Batch, chunks: Int[Array, " C"], minibatches: int) -> Batch:
-    """`tiled`; a device that has its chunks only takes all of them, as the one minibatch does."""
+    """`tiled`; with one minibatch over many devices, each device takes all the chunks it has."""
     return whole(batch) if minibatches == 1 and sharding.number() > 1 else tiled(batch, chunks)
 
 
@@ -141,21 +141,22 @@ def take(batch: Batch, chunks: Int[Array, " C"]) -> Batch:
 
 
 def folded(batch: Batch, pieces: int, folds: int) -> Batch:
-    """The whole batch as tiles of K folds, every environment, cut into so many pieces, in one of them: two leading axes
-    on every leaf."""
+    """The whole batch as tiles of K folds: leaves [K, tiles, ...]. Each environment, cut into `pieces` chunks, is in
+    one fold."""
     chunks = jnp.arange(batch.steps.first.shape[1]).reshape(pieces, -1)  # in the order of `cut`
     parts = [take(batch, chunks[:, fold::folds].reshape(-1)) for fold in range(folds)]
     return jax.tree.map(lambda *x: jnp.stack(x), *parts)
 
 
 def tile_size(number: int, num_agents: int, rows: int) -> int:
-    """How many of `number` sequences a tile takes: the largest divisor that keeps it within `rows`."""
+    """Sequences per tile: the largest divisor of `number` that keeps a tile within `rows` rows."""
     limit = max(1, rows // num_agents)
     return max(d for d in range(1, min(limit, number) + 1) if number % d == 0)
 
 
 def accumulate(function: Callable[[PyTree], PyTree], tiles: PyTree) -> PyTree:
-    """The sum of a function over tiles, one tile at a time; over all devices' tiles, `Partial` results apart."""
+    """The sum of a function over tiles, one tile at a time; over many devices also over devices, except for `Partial`
+    results."""
     if sharding.number() > 1:
         one = jax.eval_shape(function, jax.tree.map(lambda x: x[0], tiles))
         places = jax.tree.map(lambda x: HERE if sharding.is_partial(x) else SAME, one, is_leaf=sharding.is_partial)

@@ -1,10 +1,9 @@
 """QMIX and VDN; and GRASP-QMIX, which is QMIX with a consensus operator.
 
-Every agent has a recurrent network for the values of its own actions; a mixer makes the team's value of them
-(grasp.nn.mixer). Both learn from whole replayed episodes (grasp.algos.replay_buffer): double-Q, TD(λ) targets, target
-networks.
-GRASP-QMIX replaces every agent's gradient g_i by Γ_i (g_i + u*) in each step. Gradients point uphill, that is, down the
-loss. `docs/algorithms/qmix.md` has the departures.
+Every agent has a recurrent network for its action values; a mixer computes the team's value from them. Both learn from
+whole replayed episodes (`replay_buffer`): double-Q, TD(λ) targets, target networks. GRASP-QMIX replaces every agent's
+gradient g_i by Γ_i (g_i + u*) in each step. Gradients point uphill, that is, down the loss. `docs/algorithms/qmix.md`
+has the departures.
 """
 
 from collections.abc import Callable
@@ -31,7 +30,7 @@ TILE_ROWS = 32
 """Rows (episodes × agents) of a tile: whole episodes are long, so fewer fit the cache than of MAPPO's chunks."""
 
 See = Callable[[PyTree, Key, Episodes], Float[Array, "H1 E N i"]]
-"""(senses, key, episodes) -> what the agents' networks are fed along them (time first)."""
+"""(senses, key, episodes) -> the inputs of the agents' networks along the episodes (time first)."""
 
 
 class Memory(NamedTuple):
@@ -57,9 +56,9 @@ class State(NamedTuple):
     replay: Replay
     env_steps: Int[Array, ""]
     copied: Int[Array, ""]
-    """How many episodes had finished when the target networks were copied."""
+    """Episodes finished when the target networks were last copied."""
     senses: PyTree = ()
-    """What makes the networks' inputs, where that is learned apart from the values (MA2E); and what teaches it."""
+    """Parameters that compute the networks' inputs (MA2E's autoencoder); and their optimiser and counters."""
     tutor: PyTree = ()
 
 
@@ -96,17 +95,17 @@ def check_state(spec: EnvSpec) -> None:
 
 
 def begin(hyper: Qmix, spec: EnvSpec, optimiser: optax.GradientTransformation, agent: Actor, mixer_key: Key) -> State:
-    """A state with these agents, before anything is learned."""
+    """A fresh state with these agents."""
     mixer = mixers.mixer_init(mixer_key, hyper.mixer, spec, hyper.mixer_embed, hyper.mixer_hidden)
     online = Networks(agent, mixer)
-    target = jax.tree.map(jnp.copy, online)  # not the same arrays: a state's buffers are given away one by one
+    target = jax.tree.map(jnp.copy, online)  # not the same arrays: each buffer of a state is donated
     episodes = replay.empty(spec, hyper.buffer, hyper.num_envs)
     counters = (jnp.zeros((), jnp.int32) for _ in range(2))
     return State(*online, target, optimiser.init(online), episodes, *counters)
 
 
 def decide(hyper: Qmix, state: State, memory: Memory, observation: Observation, key: Key, greedy: bool) -> Decision:
-    """Every agent's action: the best of its own legal ones, or, with probability ε and each by itself, any of them."""
+    """Every agent's ε-greedy action, each drawn independently."""
     obs = observation.obs * observation.alive[..., None]
     hidden = actors.step(state.agent.backbone, hyper.sharing, memory.agent, inputs(obs, memory.last_action))
     q = actors.logits(state.agent.head, hyper.sharing, hidden)
@@ -118,7 +117,7 @@ def decide(hyper: Qmix, state: State, memory: Memory, observation: Observation, 
 
 
 def inputs(obs: Float[Array, "*S N o"], last_action: Float[Array, "*S N a"]) -> Float[Array, "*S N i"]:
-    """What an agent's network sees: the observation, the last action, and which agent it is."""
+    """An agent network's input: observation, last action (one-hot), agent id (one-hot)."""
     num_agents = obs.shape[-2]
     agent_id = jnp.broadcast_to(jnp.eye(num_agents), (*obs.shape[:-1], num_agents))
     return jnp.concatenate([obs, last_action, agent_id], -1)
@@ -145,7 +144,7 @@ def store(state: State, trajectory: Trajectory) -> State:
 def fit(
     hyper: Qmix, optimiser: optax.GradientTransformation, see: See, state: State, since: Int[Array, ""], key: Key
 ) -> tuple[State, Metrics]:
-    """One gradient step for every `interval` episodes that have finished `since` so many had."""
+    """One gradient step for every `interval` episodes finished since there were `since` of them."""
     episodes = state.replay
     due = jnp.where(episodes.finished >= hyper.batch, episodes.finished // hyper.interval - since // hyper.interval, 0)
 
@@ -154,7 +153,7 @@ def fit(
         state, stats = improve(hyper, optimiser, state, episodes, jax.random.fold_in(key, index), see)
         return state, jax.tree.map(jnp.add, total, stats)
 
-    # the episodes stay outside the loop, which would otherwise carry them
+    # the episodes stay outside the loop, whose carry would copy them
     light = state._replace(replay=())
     shapes = jax.eval_shape(lambda: improve(hyper, optimiser, light, episodes, key, see)[1])
     nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
@@ -208,8 +207,8 @@ def td_gradient(
 ) -> tuple[Networks, Metrics]:
     """The gradient of the negated loss; every agent's own, [N, ...], for the parts that find a consensus.
 
-    An agent's own is that of the joint loss along the path through its values: dL/dQ_i dQ_i/dθ. They sum to the
-    ordinary gradient.
+    An agent's own gradient is that of the joint loss along the path through its values, dL/dQ_i dQ_i/dθ. The agents'
+    gradients sum to the ordinary one.
     """
     num_agents = batch.action.shape[-1]
     parts = () if hyper.operator == "none" else grasp.parts_in_scope(hyper)
@@ -249,13 +248,12 @@ def objective(
     seen: Float[Array, "H1 E N i"],
     total_steps: Int[Array, ""],
 ) -> tuple[Float[Array, ""], Metrics]:
-    """Half the squared TD error over the steps that were played, negated."""
+    """The negated loss: half the squared TD error over played steps."""
     batch = time_first(batch)
     q = values(online.agent, sharing, seen)
     team = mixers.mix(online.mixer, losses.chosen(q[:-1], batch.action), batch.state[:-1])
-    greedy = exploration.best(
-        jax.lax.stop_gradient(q), batch.avail
-    )  # double-Q: the online network chooses, the target one judges
+    # double-Q: the online network chooses the action, the target network evaluates it
+    greedy = exploration.best(jax.lax.stop_gradient(q), batch.avail)
     judged = values(target.agent, Actor(hyper.sharing, hyper.sharing), seen)
     next_team = mixers.mix(target.mixer, losses.chosen(judged, greedy), batch.state)[1:]
     reward = batch.reward * hyper.reward_scale
@@ -272,18 +270,18 @@ def objective(
 
 
 def inputs_along(batch: Episodes) -> Float[Array, "H1 E N i"]:
-    """What the agents' networks see along their episodes (time first)."""
+    """The agents' network inputs along episodes (time first)."""
     done = jax.nn.one_hot(batch.action, batch.avail.shape[-1])
     return inputs(batch.obs, jnp.concatenate([jnp.zeros_like(done[:1]), done]))
 
 
 def plain(senses: PyTree, key: Key, batch: Episodes) -> Float[Array, "H1 E N i"]:
-    """QMIX's way to see: nothing learned, nothing drawn."""
+    """QMIX's inputs: no learned part, no randomness."""
     return inputs_along(batch)
 
 
 def values(agent: Actor, sharing: Actor, seen: Float[Array, "H1 E N i"]) -> Float[Array, "H1 E N a"]:
-    """Every agent's values of its actions along its episode, from an empty memory."""
+    """Every agent's action values along its episode, from a zero memory."""
     hidden = agent.backbone["gru"]["memory"]["weight"].shape[-2]
     start = jnp.zeros((*seen.shape[1:-1], hidden))
     memory = actors.features(agent.backbone, sharing.backbone, start, seen, jnp.zeros(seen.shape[:2], bool))

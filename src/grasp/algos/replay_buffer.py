@@ -1,4 +1,4 @@
-"""Whole episodes, the newest `capacity` of them, written step by step while they are played.
+"""A replay buffer of the newest `capacity` episodes, written step by step while they are played.
 
 Environments reset themselves, so a rollout holds pieces of episodes. Every environment has a slot of its own into which
 its running episode is written; when that ends, the slot joins the ring of finished episodes and the environment takes
@@ -18,7 +18,7 @@ from grasp.types import EnvSpec, Key, PyTree, Trajectory
 
 
 class Episodes(NamedTuple):
-    """E episodes of up to H steps. What is seen has one entry more than what is done: what followed the last step."""
+    """E episodes of up to H steps. Observations have one entry more than actions: the one after the last step."""
 
     obs: Float[Array, "E H1 N o"]
     """Zeros for a dead agent."""
@@ -28,15 +28,15 @@ class Episodes(NamedTuple):
     reward: Float[Array, "E H"]
     length: Int[Array, " E"]
     terminated: Bool[Array, " E"]
-    """False where the time limit ended it: the state after its last step then has a value."""
+    """False where the time limit truncated it: its last step then bootstraps."""
 
 
 SEEN, DONE = ("obs", "state", "avail"), ("action", "reward")
-"""The fields with an entry a step: what is seen has one more than what is done."""
+"""The fields with one entry per step; those that are seen have one more than those that are done."""
 
 
 def played(length: Int[Array | np.ndarray, " E"], horizon: int) -> dict[str, Any]:
-    """Which entries of those fields are within the episodes."""
+    """Masks of the entries of those fields that lie within the episodes."""
     time = np.arange(horizon + 1)[None]
     return dict.fromkeys(SEEN, time <= length[:, None]) | dict.fromkeys(DONE, time[:, :-1] < length[:, None])
 
@@ -45,23 +45,23 @@ class Replay(NamedTuple):
     """The finished episodes and the running ones."""
 
     slots: Episodes
-    """capacity + B of them. Beyond an episode's length a slot holds what was there before."""
+    """capacity + B of them. Beyond an episode's length a slot holds stale data."""
     ring: Int[Array, " C"]
-    """Where episode n is: `ring[n % C]`."""
+    """The slot of episode n is `ring[n % C]`."""
     running: Int[Array, " B"]
-    """Where each environment writes."""
+    """The slot that each environment writes to."""
     finished: Int[Array, ""]
     """Episodes finished so far."""
 
 
 def empty(spec: EnvSpec, capacity: int, num_envs: int) -> Replay:
-    """No episode yet."""
+    """A buffer without episodes."""
     slots = nothing(spec, capacity + num_envs)
     return Replay(slots, jnp.arange(capacity), capacity + jnp.arange(num_envs), jnp.zeros((), jnp.int32))
 
 
 def nothing(spec: EnvSpec, number: int) -> Episodes:
-    """Room for so many episodes."""
+    """Zeroed slots for this many episodes."""
     steps, agents = spec.horizon, spec.num_agents
     return Episodes(
         obs=jnp.zeros((number, steps + 1, agents, spec.obs_dim)),
@@ -81,21 +81,21 @@ def episode_bytes(spec: EnvSpec) -> int:
 
 
 def append(replay: Replay, trajectory: Trajectory) -> Replay:
-    """Write a rollout, which must not hold more steps than the ring has slots: no slot is then used twice in it."""
+    """Write a rollout of at most as many steps as the ring has slots, so that no slot is used twice."""
     ended = trajectory.terminated | trajectory.truncated
     lengths = replay.slots.length[replay.running]
     capacity = replay.ring.shape[0]
 
     def walk(carry: tuple, now: tuple[Array, Array]) -> tuple[tuple, tuple]:
-        """Where each environment's step goes, and the slots it leaves and takes when an episode ends."""
+        """The slot and time of each environment's step, and the exchange of slots when an episode ends."""
         ring, running, time, finished = carry
         first, ended = now
-        time = jnp.where(first, 0, time)  # a lost episode is written over
-        place = (running, time)
+        time = jnp.where(first, 0, time)  # an episode that a simulator lost is overwritten
+        written = (running, time)
         position = (finished + jnp.cumsum(ended) - 1) % capacity
         taken = jnp.where(ended, ring[position], running)
         ring = ring.at[jnp.where(ended, position, capacity)].set(running, mode="drop")
-        return (ring, taken, jnp.where(ended, 0, time + 1), finished + ended.sum()), place
+        return (ring, taken, jnp.where(ended, 0, time + 1), finished + ended.sum()), written
 
     carry, (slot, time) = jax.lax.scan(
         walk, (replay.ring, replay.running, lengths, replay.finished), (trajectory.first, ended)
@@ -128,7 +128,7 @@ def _write(
 def sample(replay: Replay, key: Key, number: int) -> Episodes:
     """Finished episodes, uniformly and without repetition; there must be at least `number` of them.
 
-    Beyond their ends they hold zeros, whatever was in the slots before: a mask does not undo what is not finite.
+    They are zero beyond their ends: a mask alone would not remove stale non-finite values.
     """
     capacity = replay.ring.shape[0]
     lottery = jnp.where(jnp.arange(capacity) < replay.finished, jax.random.uniform(key, (capacity,)), -1.0)
@@ -137,7 +137,7 @@ def sample(replay: Replay, key: Key, number: int) -> Episodes:
 
 
 def ended(episodes: Episodes) -> Episodes:
-    """The episodes with zeros beyond their ends."""
+    """The episodes, zero beyond their ends."""
 
     def keep(real: Array | np.ndarray, x: Array) -> Array:
         return jnp.where(real.reshape(*real.shape, *[1] * (x.ndim - 2)), x, jnp.zeros((), x.dtype))
@@ -147,16 +147,16 @@ def ended(episodes: Episodes) -> Episodes:
 
 
 def time_first(batch: Episodes) -> Episodes:
-    """The fields with an entry a step as [H, E, ...]."""
+    """The per-step fields as [H, E, ...]."""
     return jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0) if x.ndim > 1 else x, batch)
 
 
 def at_its_length(
     function: Callable[[Episodes, Array], PyTree], tile: Episodes, fed: Float[Array, "H1 E N i"]
 ) -> PyTree:
-    """The function of episodes cut to an eighth, a quarter, a half of the horizon, where nothing longer was played.
+    """Call the function on episodes cut to an eighth, a quarter or a half of the horizon, if none is longer.
 
-    Most episodes are much shorter than the limit, and whatever is computed beyond their ends is masked away.
+    Most episodes are much shorter than the time limit, and what is computed beyond their ends is masked.
     """
     horizon = tile.reward.shape[1]
     widths = sorted({-(-horizon // part) for part in (8, 4, 2, 1)})
@@ -171,7 +171,7 @@ def at_its_length(
 
 
 class Tail(NamedTuple):
-    """What a checkpoint keeps of a replay: the running episodes. The finished ones are stored apart, each once."""
+    """The part of a replay that a checkpoint holds: the running episodes. Finished ones are stored once each, apart."""
 
     running: Episodes
     finished: Int[Array, ""]
@@ -182,6 +182,6 @@ def tail(replay: Replay) -> Tail:
 
 
 def numbered(replay: Replay, numbers: Int[Array, " K"]) -> Episodes:
-    """Finished episodes by their number; only the newest `capacity` are still there."""
+    """Finished episodes by number; the buffer holds the newest `capacity`."""
     slots = replay.ring[numbers % replay.ring.shape[0]]
     return jax.tree.map(lambda x: x[slots], replay.slots)

@@ -14,10 +14,10 @@ def gae(
     gamma: float,
     gae_lambda: float,
 ) -> Float[Array, "T B *V"]:
-    """Generalised advantage estimates; `*V` is the agents' axis where each has a value of its own.
+    """Generalised advantage estimates; `*V` is the agent axis where each agent has a value of its own.
 
-    `next_value[t]` is the value of the true next state, before any reset. A terminated step has no future; a truncated
-    one keeps its value but ends the sum, since the next row belongs to another episode.
+    `next_value[t]` is the value of the true next state, before any reset. A terminated step has no future; a
+    truncated one bootstraps from it but ends the sum, since the next row belongs to another episode.
 
         δ_t = r_t + γ (1 − terminated_t) V'_t − V_t
         Â_t = δ_t + γλ (1 − terminated_t)(1 − truncated_t) Â_{t+1}
@@ -41,12 +41,13 @@ def td_lambda(
     gamma: float,
     trace: float,
 ) -> Float[Array, "H E"]:
-    """TD(λ) targets of whole episodes; `next_value[t]` values what followed step t. Zero beyond an episode's length.
+    """TD(λ) targets of whole episodes; `next_value[t]` is the value of the state after step t. Zero beyond an
+    episode's length.
 
         G_t = r_t + γ ((1 − λ) V'_t + λ G_{t+1})        inside the episode
-        G_t = r_t + γ V'_t  if it was cut there,  r_t  if it ended
+        G_t = r_t + γ V'_t  if it was truncated there,  r_t  if it terminated
 
-    Both gates are explicit: pymarl2's recursion lets values of padding into an episode that was cut (ALGORITHMS 4.5).
+    Both cases are explicit: pymarl2's recursion lets values of padding into a truncated episode.
     """
     time = jnp.arange(reward.shape[0])[:, None]
     last, inside = time == length[None] - 1, time < length[None]

@@ -1,4 +1,4 @@
-"""ValueNorm: the critic learns values in units of the returns seen so far."""
+"""ValueNorm: value targets normalised by their running mean and standard deviation."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ DEBIAS_FLOOR = 1e-5
 
 
 class ValueNorm(NamedTuple):
-    """Exponential moving moments and the weight they have gathered (zero at the start)."""
+    """Exponential moving moments, and their accumulated weight for debiasing (zero at the start)."""
 
     mean: Float[Array, ""]
     square: Float[Array, ""]
@@ -24,7 +24,7 @@ def value_norm_init() -> ValueNorm:
 
 
 def value_norm_update(norm: ValueNorm, returns: Float[Array, "*S"]) -> ValueNorm:
-    """Fold in one batch of raw returns; a batch that is not finite leaves no trace."""
+    """Update with one batch of raw returns; a non-finite batch changes nothing."""
     usable = jnp.isfinite(jnp.square(returns).mean())
     returns = jnp.where(usable, returns, 0.0)
     step = jnp.where(usable, jnp.float32(1 - DECAY), 0.0)  # one rounded number for all three keeps their ratios exact

@@ -1,10 +1,9 @@
-"""MA2E: QMIX whose agents imagine, each from its own window, what the others see.
+"""MA2E: QMIX whose agents reconstruct, each from its own window, what the other agents see.
 
-A masked autoencoder (grasp.algos.ma2e.autoencoder) learns from windows of the whole team to fill in those of masked
-agents: first
-on random play, then now and then on the newest episodes. An agent that acts masks everyone but itself, and attends to
-its own input and to what it imagines of the others' (grasp.algos.ma2e.perception). The TD loss never reaches the
-autoencoder. Everything else is QMIX (grasp.algos.qmix). `docs/algorithms/ma2e.md` has the departures.
+A masked autoencoder (`autoencoder`) learns from windows of the whole team to fill in those of masked agents: first on
+random play, then at intervals on the newest episodes. An acting agent masks all agents but itself; its network attends
+to its own input and to its reconstruction of the others' (`perception`). The TD loss does not reach the autoencoder.
+Everything else is QMIX (`grasp.algos.qmix`). `docs/algorithms/ma2e.md` has the departures.
 """
 
 from functools import partial
@@ -27,15 +26,15 @@ from grasp.nn import gru
 from grasp.types import Algorithm, Decision, EnvSpec, Key, Metric, Metrics, Observation, PyTree, Trajectory
 
 EPISODES = 32
-"""Episodes of a round of pretraining."""
+"""Episodes per round of pretraining."""
 NEWEST = 8
-"""Episodes of a round of fine-tuning."""
+"""Episodes per round of fine-tuning."""
 GROUPS = 9
-"""Groups with which every episode of a round of pretraining is shown, beside each agent alone; one in fine-tuning."""
+"""Random groups of visible agents per episode in pretraining, beside each agent alone; one in fine-tuning."""
 RELEASED_ROUNDS = 301
-"""After so many rounds the released code fine-tunes no more."""
+"""Rounds after which the released code stops fine-tuning."""
 MEAN_OF = 100
-"""Steps over which the error is averaged that ends pretraining."""
+"""Gradient steps over which the error that ends pretraining is averaged."""
 
 
 class Memory(NamedTuple):
@@ -47,11 +46,11 @@ class Memory(NamedTuple):
 
 
 class Tutor(NamedTuple):
-    """Where the autoencoder's training stands."""
+    """The state of the autoencoder's training."""
 
     opt: optax.OptState
     errors: Float[Array, " 100"]
-    """Errors of its newest steps over masked tokens; infinite before there were so many."""
+    """Errors of its newest steps over masked tokens, initially infinite."""
     pretraining: Bool[Array, ""]
     played: Int[Array, ""]
     """Environment steps of random play."""
@@ -71,7 +70,7 @@ def make(hyper: Ma2e, spec: EnvSpec) -> Algorithm:
         name: getattr(hyper, name) for name in ("embed", "heads", "encoder_layers", "decoder_layers", "feedforward")
     }
     senses_init = partial(autoencoder.autoencoder_init, input_dim=inputs, **sizes)
-    jax.eval_shape(senses_init, jax.random.key(0))  # refuses sizes that do not go together
+    jax.eval_shape(senses_init, jax.random.key(0))  # raises on incompatible sizes
 
     def init(key: Key) -> State:
         agent_key, mixer_key, senses_key = jax.random.split(key, 3)
@@ -99,7 +98,7 @@ def make(hyper: Ma2e, spec: EnvSpec) -> Algorithm:
 
 
 def decide(hyper: Ma2e, state: State, memory: Memory, observation: Observation, key: Key, greedy: bool) -> Decision:
-    """QMIX's choice, from what the agents perceive. While pretraining no step counts, so ε is 1."""
+    """QMIX's choice, from the perceived inputs. Pretraining does not count steps, so ε is 1."""
     obs = observation.obs * observation.alive[..., None]
     window = perception.present(memory.window, qmix.inputs(obs, memory.last_action))
     seen = perception.perceive(state.senses, hyper.mode, window)
@@ -114,13 +113,13 @@ def decide(hyper: Ma2e, state: State, memory: Memory, observation: Observation, 
 
 
 def see(hyper: Ma2e, senses: PyTree, key: Key, batch: Episodes) -> Float[Array, "H1 E N r"]:
-    """What the agents' networks are fed along episodes (time first). The released code learns with dropout on."""
+    """The inputs of the agents' networks along episodes (time first). The released code learns with dropout on."""
     dropout_key = key if hyper.mode == "released" else None
     return perception.along(senses, hyper.mode, hyper.window, *lived(batch), batch.length.max() + 1, dropout_key)
 
 
 def lived(batch: Episodes) -> tuple[Float[Array, "H1 E N i"], Float[Array, "H E N"]]:
-    """Inputs and actions along episodes (time first), as the autoencoder takes them: zeros beyond their ends."""
+    """Inputs and actions along episodes (time first) in the autoencoder's format: zeros beyond their ends."""
     seen = qmix.inputs_along(batch)
     played = jnp.arange(len(seen))[:, None] <= batch.length[None]
     return seen * played[..., None, None], batch.action / batch.avail.shape[-1]
@@ -134,7 +133,7 @@ def learn(
     trajectory: Trajectory,
     key: Key,
 ) -> tuple[State, Metrics]:
-    """Store the rollout, train the autoencoder where that is due, and, once it is pretrained, learn as QMIX does."""
+    """Store the rollout, train the autoencoder if due, and, once it is pretrained, learn as QMIX does."""
     fit_key, teach_key = jax.random.split(key)
     before, steps_before, pretraining = state.replay.finished, state.env_steps, state.tutor.pretraining
     state = qmix.store(state, trajectory)
@@ -149,7 +148,7 @@ def learn(
 def teach(
     hyper: Ma2e, teacher: optax.GradientTransformation, state: State, new_steps: Int[Array, ""], key: Key
 ) -> tuple[State, Metrics]:
-    """The rounds that are due after so many new steps: one while pretraining, else one every `fine_tune` steps."""
+    """The rounds due after `new_steps`: one while pretraining, else one per `fine_tune` steps."""
     tutor, pretraining = state.tutor, state.tutor.pretraining
     crossed = state.env_steps // hyper.fine_tune - (state.env_steps - new_steps) // hyper.fine_tune
     if hyper.mode == "released":
@@ -178,8 +177,8 @@ def teach(
 def lessons(
     hyper: Ma2e, teacher: optax.GradientTransformation, state: State, rounds: Int[Array, ""], key: Key
 ) -> tuple[PyTree, optax.OptState, Float[Array, " 100"], Float[Array, ""]]:
-    """So many rounds: in each, a gradient step for every episode and mask. Each agent is shown alone, then groups are
-    (there are none of two agents)."""
+    """`rounds` rounds, each with a gradient step per episode and mask: first each agent visible alone, then random
+    groups (none with two agents)."""
     episodes, pretraining = state.replay, state.tutor.pretraining
     num_agents = episodes.slots.action.shape[-1]
     groups = 0 if num_agents < 3 else jnp.where(pretraining, GROUPS, 1)
@@ -210,21 +209,21 @@ def lessons(
 
 
 def numbers(episodes: Replay, pretraining: Bool[Array, ""], key: Key) -> Int[Array, " K"]:
-    """The episodes of a round: any that are there while pretraining, then the newest (some again, if they are few)."""
+    """The episodes of a round: a random draw while pretraining, then the newest (repeated if there are too few)."""
     held = jnp.maximum(jnp.minimum(episodes.finished, episodes.ring.shape[0]), 1)
     back = jnp.where(pretraining, jax.random.randint(key, (EPISODES,), 0, held), jnp.arange(EPISODES) % NEWEST % held)
     return episodes.finished - 1 - back
 
 
 def mask(key: Key, turn: Int[Array, ""], num_agents: int) -> Bool[Array, " N"]:
-    """Who is visible: pass A takes each agent alone, in turn; pass B draws groups."""
+    """The visible agents: first each agent alone, in turn; then random groups."""
     alone = autoencoder.alone(num_agents, turn)
     return alone if num_agents < 3 else jnp.where(turn < num_agents, alone, autoencoder.group(key, num_agents))
 
 
 def draw(hyper: Ma2e, batch: Episodes, turn: Int[Array, ""], key: Key) -> tuple[Int[Array, " W"], Int[Array, " W"]]:
-    """Episodes and last steps of a gradient step's windows: of all episodes, where they were played; in the released
-    code of one episode after the other, padding included."""
+    """Episodes and last steps of a gradient step's windows, within all episodes; in the released code within one
+    episode after the other, padding included."""
     which_key, end_key = jax.random.split(key)
     if hyper.mode == "released":
         which = jnp.broadcast_to(turn, hyper.windows)

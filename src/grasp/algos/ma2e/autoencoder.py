@@ -1,14 +1,14 @@
 """MA2E's masked autoencoder: from the windows of a few visible agents to those of the whole team.
 
 Every agent gives two tokens a step, its observation and its action. Whole agents are masked: the embedding of each of
-their tokens is zero, to which the encoding of the token's place is added. A transformer (post-norm, ReLU, no causal
+their tokens is zero, to which the positional encoding is added. A transformer (post-norm, ReLU, no causal
 mask) encodes the sequence; its decoder starts from the same sequence, attends to the encoder's output, and two linear
-heads read every token back. There is no mask token: a masked token holds its place and nothing else.
+heads read every token back. There is no mask token: a masked token holds only its position.
 
 "paper" is what MA2E's figures draw, "released" what its published code does:
 
 ========  ============================================  ===================================================
-mode      place of a token                              masked tokens
+mode      position of a token                           masked tokens
 ========  ============================================  ===================================================
 paper     agent and time, half of the embedding each    neither encoded nor attended to in the encoder's output
 released  time on the sequence's first half, agent on   attended to like all others
@@ -103,10 +103,10 @@ def imagine(
     agent: Int[Array, ""],
     num_agents: int,
 ) -> Float[Array, "*E N i"]:
-    """The newest observations that `reconstruct` (mode "paper") makes of one agent's window alone.
+    """The newest observations that `reconstruct` (mode "paper") returns for one agent's window alone, at less cost.
 
-    The masked tokens, which the encoder does not use, are left out of it; the two of a masked agent's step, which are
-    the same to the decoder, are one there; and the last layer has only the newest observations.
+    Masked tokens, which the encoder does not use, are left out of it; the two tokens of a masked agent's step, equal
+    for the decoder, are one there; and the last layer computes only the newest observations.
     """
     tokens = _tokens(params, obs, action)
     *envs, num_steps, _, embed = tokens.shape
@@ -137,7 +137,7 @@ def reconstruction_loss(
     """The mean squared error of observations plus that of actions, and the same over masked tokens alone.
 
     The loss is `over` all tokens (the released code) or the masked ones. Steps that are not `filled` are padding,
-    whatever they hold: in mode "paper" nobody knows them, in "released" they enter as zeros; they are never counted. An
+    whatever they hold: in mode "paper" they are masked, in "released" they enter as zeros; they are never counted. An
     error over no tokens at all is zero.
     """
     obs = jnp.where(filled[..., None, None], obs, 0.0)
@@ -158,12 +158,12 @@ def _tokens(params: PyTree, obs: Float[Array, "*R i"], action: Float[Array, "*R"
 
 
 def alone(num_agents: int, agent: int | Int[Array, ""]) -> Bool[Array, " N"]:
-    """Pass A: one agent is visible, as it is to itself when it acts."""
+    """Only one agent is visible, as when it acts."""
     return jnp.arange(num_agents) == agent
 
 
 def group(key: Key, num_agents: int) -> Bool[Array, " N"]:
-    """Pass B: k is uniform in 1..N-2, and k + 1 agents, every such set as likely as any other, are visible."""
+    """k + 1 visible agents, with k uniform in 1..N-2 and every set of that size equally likely."""
     if num_agents < 3:
         raise GraspError(f"a group needs 3 agents or more, one of them masked; with {num_agents} use alone")
     count_key, order_key = jax.random.split(key)
@@ -172,7 +172,7 @@ def group(key: Key, num_agents: int) -> Bool[Array, " N"]:
 
 
 def encodings(num_steps: int, num_agents: int, embed: int, mode: Mode) -> Float[Array, "T N 2 e"]:
-    """The fixed encoding of every token's place; steps and agents count from 1, and the tokens of a pair share it.
+    """The fixed positional encoding of every token; steps and agents count from 1, and the tokens of a pair share it.
 
     So a masked agent's two tokens of a step are the same to the decoder, and only the heads tell them apart. In mode
     "released" masked agents of the first half are all alike, and where T N is odd its end splits a pair.

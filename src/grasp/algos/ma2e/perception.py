@@ -1,16 +1,16 @@
-"""What an agent of MA2E perceives: its own input and, from its own window alone, what it imagines of the others'.
+"""The input of MA2E's agent networks: each agent's own input, and its reconstruction of the other agents' inputs.
 
-A window is the last T steps up to the present. The present action is still to be chosen, so the newest action in it is
-the one before. What is perceived is a row for the agent itself, then one for each of the others, side by side on the
-last axis.
+A window is the last T steps including the current one. The current action is not chosen yet, so the newest action in
+the window is the previous one. The result has a row for the agent itself and one for each other agent, concatenated on
+the last axis.
 
 ========  =======================================  =======================================================
-mode      what the autoencoder is shown            actions
+mode      input of the autoencoder                 actions
 ========  =======================================  =======================================================
 paper     the agent's window in the agent's place  beside their observations; the present one is masked
 released  the agent's window in agent 0's place,   one step late; at an episode's first step the learner,
-          which is masked for all but agent 0:     unlike the actor, is shown the action about to be taken
-          the others imagine a constant
+          which is masked for all but agent 0:     unlike the actor, receives the action about to be taken
+          the others reconstruct a constant
 ========  =======================================  =======================================================
 """
 
@@ -33,25 +33,25 @@ class Window(NamedTuple):
     """T steps, the newest last; zeros before the episode's start."""
 
     seen: Float[Array, "*E T N i"]
-    """The inputs of the agents' networks, up to the present."""
+    """The inputs of the agents' networks, up to the current step."""
     done: Float[Array, "*E T N"]
-    """Actions as index / num_actions, up to the step before the present."""
+    """Actions as index / num_actions, up to the previous step."""
     age: Int[Array, "*E"]
-    """Steps before the present."""
+    """Steps of the episode before the current one."""
 
 
 def present(window: Window, seen: Float[Array, "*E N i"]) -> Window:
-    """A new step has come."""
+    """The window with the inputs of a new step."""
     return window._replace(seen=_newest(window.seen, seen, -3))
 
 
 def passed(window: Window, action: Float[Array, "*E N"]) -> Window:
-    """The present step is over: this was done in it."""
+    """The window after the step, with the actions taken in it."""
     return window._replace(done=_newest(window.done, action, -2), age=window.age + 1)
 
 
 def perceive(params: PyTree, mode: Mode, window: Window, dropout_key: Key | None = None) -> Float[Array, "*E N r"]:
-    """Every agent's rows: its true input, then its reconstruction of each other's."""
+    """Every agent's rows: its true input, then its reconstruction of each other agent's."""
     num_agents = window.seen.shape[-2]
     fit = max(1, TOKENS // (window.done.size * 2))  # agents whose windows are reconstructed at once
     at_once = max(d for d in range(1, min(fit, num_agents) + 1) if num_agents % d == 0)
@@ -68,7 +68,7 @@ def perceive(params: PyTree, mode: Mode, window: Window, dropout_key: Key | None
 def imagine(
     params: PyTree, mode: Mode, window: Window, agent: Int[Array, ""], dropout_key: Key | None
 ) -> Float[Array, "*E N i"]:
-    """The whole team's present inputs as one agent reconstructs them."""
+    """The whole team's current inputs as one agent reconstructs them."""
     num_agents = window.seen.shape[-2]
     seen, done = window.seen[..., agent, :], window.done[..., agent]
     if mode == "paper":
@@ -81,7 +81,7 @@ def imagine(
 
 
 def filled(window: Window) -> Bool[Array, "*E T"]:
-    """Which steps are of this episode."""
+    """Mask of the window's steps that belong to this episode."""
     ago = jnp.arange(window.seen.shape[-3] - 1, -1, -1)
     return jnp.broadcast_to(ago, (*window.age.shape, len(ago))) <= window.age[..., None]
 
@@ -97,7 +97,7 @@ def along(
 ) -> Float[Array, "H1 E N r"]:
     """`perceive` at the first `steps` of whole episodes, zeros after them.
 
-    One step at a time: the memory of attention grows as E N (T N)², and most episodes end long before the limit.
+    One step at a time: the memory of attention grows as E N (T N)², and most episodes end long before the time limit.
     """
     early = [jnp.zeros((length, *x.shape[1:])) for x in (seen, done)]
     before, done = jnp.concatenate([early[0][1:], seen]), jnp.concatenate([early[1], done])
@@ -115,6 +115,6 @@ def along(
 
 
 def _newest(window: Array, newest: Array, axis: int) -> Array:
-    """The window one step on."""
+    """The window moved on by one step."""
     axis %= window.ndim
     return jnp.concatenate([jax.lax.slice_in_dim(window, 1, None, axis=axis), jnp.expand_dims(newest, axis)], axis)
