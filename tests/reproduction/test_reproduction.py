@@ -30,7 +30,7 @@ TINY = {
 @pytest.mark.parametrize("name", SUITES)
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_every_run_of_every_suite_can_be_configured(name, budget, monkeypatch):
-    monkeypatch.setattr(runner, "resolved", lambda config: config)  # which would start simulators
+    monkeypatch.setattr(runner, "resolved", lambda config, simulated: config)  # which would start simulators
     suite = SUITES[name]
     for env in suite.envs:
         for where in (env, COUNTERPARTS.get(env, env)):
