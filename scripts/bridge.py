@@ -113,8 +113,8 @@ def iterations(count: int) -> None:
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
     sides = []
-    for words in ([], ["--grasp"]):
-        options = example.parse(words)
+    for arguments in ([], ["--grasp"]):
+        options = example.parse(arguments)
         envs = example.Environments(options.num_envs, 0)
         sides.append((options, envs, example.Learner(options, *envs.current.shape[1:], 5)))
     times = np.zeros((count + 1, 2, 2))

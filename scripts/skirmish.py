@@ -104,9 +104,9 @@ def play(
     return returned, length, won
 
 
-def cells(name: str, names: list[str], episodes: int, words: str) -> Iterator[tuple[str, Cell]]:
+def cells(name: str, names: list[str], episodes: int, options: str) -> Iterator[tuple[str, Cell]]:
     """Every script on one map."""
-    chosen = base.parse_options(f"skirmish/{name}", words)
+    chosen = base.parse_options(f"skirmish/{name}", options)
     env, scenario = skirmish.make(name, **chosen), skirmish.scenario_of(name, **chosen)
     found = jax.jit(partial(play, env, scenario, names, episodes))(jax.random.key(0))
     for script, returned, length, won in zip(names, *found, strict=True):
@@ -129,8 +129,8 @@ def main() -> None:
         print(f"\nprofile {given.profile}, starting positions shifted by up to {jitter}; ours / reference\n")
         print("| map | script | wins | return | length | spreads | outside |\n|---|---|---|---|---|---|---|")
         for name in given.maps:
-            words = f"profile={given.profile},start_jitter={jitter}"
-            for script, here in cells(name, given.scripts, given.episodes, words):
+            options = f"profile={given.profile},start_jitter={jitter}"
+            for script, here in cells(name, given.scripts, given.episodes, options):
                 there = expected.get((name, script))
                 shown = [f"{v:.{d}f}" for v, d in zip(here[:3], (2, 1, 1), strict=True)]
                 if there:

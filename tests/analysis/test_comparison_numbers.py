@@ -237,10 +237,10 @@ def test_marl_eval_export_follows_its_schema(tmp_path):
 def test_marl_eval_refuses_other_output_options_and_writes_to_out(tmp_path, capsys):
     a = write_run(tmp_path / "a", finished([0.5, 0.75]))
     b = write_run(tmp_path / "b", finished([0.5, 0.6]), algo="qmix", version="0.1.0")
-    words = ["compare", str(a), str(b), "--marl-eval"]
-    assert cli.main(words) == 2
+    arguments = ["compare", str(a), str(b), "--marl-eval"]
+    assert cli.main(arguments) == 2
     assert "environment versions differ" in capsys.readouterr().err
-    assert cli.main([*words, "--force", "--out", str(tmp_path / "out")]) == 0
+    assert cli.main([*arguments, "--force", "--out", str(tmp_path / "out")]) == 0
     assert set(json.loads((tmp_path / "out" / "marl-eval.json").read_text())["smax"]["3m"]) == {"mappo", "qmix"}
 
 
@@ -257,10 +257,10 @@ def test_the_command_makes_the_same_configuration(tmp_path, algo, env, options):
     wanted = configs.configure(algo, env, options)
     directory = write_run(tmp_path / "a", finished([0.5]), algo=algo, env=env)
     (directory / "config.json").write_text(configs.to_json(wanted))
-    program, verb, *words = load_runs([directory])[0].command.split()
-    assert (program, verb, words[0], words[1].strip("'")) == ("grasp", "train", algo, env)
+    program, verb, *arguments = load_runs([directory])[0].command.split()
+    assert (program, verb, arguments[0], arguments[1].strip("'")) == ("grasp", "train", algo, env)
     fields = {f.name: f.type for f in (*configs.RUN_FIELDS, *configs.fields(wanted.hyper))}
-    given = dict(zip(words[2::2], words[3::2], strict=True))
+    given = dict(zip(arguments[2::2], arguments[3::2], strict=True))
     read = {flag[2:]: configs.parse(value, fields[flag[2:]]) for flag, value in given.items()}
     assert configs.configure(algo, env, read) == wanted
     assert set(read) <= set(options)

@@ -53,9 +53,9 @@ def test_equal_algorithms_are_rarely_called_different(seeds, clear, unsettled):
         return Summary(tuple(range(seeds)), tuple(scores.tolist()), 0.0, 0.0, 0.0, None)
 
     drawn = np.random.default_rng(0).normal(size=(300, 2, seeds))
-    words = [sure(pair("e", "a", "b", side(a), side(b))) for a, b in drawn]
-    assert clear[0] <= words.count("clear") / 300 <= clear[1]
-    assert unsettled[0] <= words.count("likely") / 300 <= unsettled[1]
+    outcomes = [sure(pair("e", "a", "b", side(a), side(b))) for a, b in drawn]
+    assert clear[0] <= outcomes.count("clear") / 300 <= clear[1]
+    assert unsettled[0] <= outcomes.count("likely") / 300 <= unsettled[1]
 
 
 def test_a_pair_can_be_seen_from_either_side():
@@ -165,11 +165,11 @@ def test_equal_algorithms_over_three_environments_are_rarely_called_different():
     drawn = np.random.default_rng(0).normal(size=(200, 2, 3, 5)) * np.array([[[0.05], [0.1], [0.001]]]) + np.array(
         [[[0.2], [0.6], [0.99]]]
     )
-    words = []
+    outcomes = []
     for a, b in drawn:
         chance, gap = probability_of_improvement(list(a), list(b)), difference(list(a), list(b))
-        words.append(sure(Improvement(OVERALL, "a", "b", *chance, gap, permutation_p(list(a), list(b)), None, 5)))
-    assert 0.005 <= words.count("clear") / 200 <= 0.08
+        outcomes.append(sure(Improvement(OVERALL, "a", "b", *chance, gap, permutation_p(list(a), list(b)), None, 5)))
+    assert 0.005 <= outcomes.count("clear") / 200 <= 0.08
 
 
 def test_ties_in_one_score_are_broken_by_the_other(tmp_path):

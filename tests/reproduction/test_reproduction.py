@@ -90,9 +90,9 @@ def small(monkeypatch):
 
 
 def reproduce(out, **changes):
-    said = io.StringIO()
-    result = runner.reproduce("small", out=out, console=Console(width=200, file=said), **TINY | changes)
-    return result, said.getvalue()
+    printed = io.StringIO()
+    result = runner.reproduce("small", out=out, console=Console(width=200, file=printed), **TINY | changes)
+    return result, printed.getvalue()
 
 
 def contents(home):
@@ -100,18 +100,18 @@ def contents(home):
 
 
 def test_a_suite_writes_a_report_and_a_second_call_trains_nothing(small, tmp_path):
-    result, said = reproduce(tmp_path / "here")
+    result, printed = reproduce(tmp_path / "here")
     assert (tmp_path / "here" / "report" / "report.html").is_file()
     assert [row.label for row in result.rows] == ["mappo", "grasp-mappo"]
-    assert "7.5 ± 0.5" in said
-    assert "Mind the step." in said
+    assert "7.5 ± 0.5" in printed
+    assert "Mind the step." in printed
     of = result.rows[0].by[LAST]
-    assert re.search(rf"7.5 ± 0.5 +│ {of.mean:.2f} ± {stdev(of.scores):.2f}", said), "in the paper's own form"
-    assert "[2/2] grasp-mappo on matrix/climbing" in said
+    assert re.search(rf"7.5 ± 0.5 +│ {of.mean:.2f} ± {stdev(of.scores):.2f}", printed), "in the paper's own form"
+    assert "[2/2] grasp-mappo on matrix/climbing" in printed
     before = contents(tmp_path / "here")
-    again, said = reproduce(tmp_path / "here")
+    again, printed = reproduce(tmp_path / "here")
     assert contents(tmp_path / "here") == before
-    assert said.count("already finished") == 2
+    assert printed.count("already finished") == 2
     assert again == result
 
 
@@ -137,11 +137,11 @@ def test_a_failed_run_does_not_stop_the_others(small, tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_suite_resumes_and_repeats_no_finished_run(tmp_path):
-    words = ("reproduce", "fig-mpe", "--budget", "smoke", "--steps", "9600", "--seeds", "2", "--out")
+    arguments = ("reproduce", "fig-mpe", "--budget", "smoke", "--steps", "9600", "--seeds", "2", "--out")
     straight, cut = tmp_path / "straight", tmp_path / "cut"
-    whole = start(*words, str(straight))
+    whole = start(*arguments, str(straight))
     assert "the report:" in whole.communicate(timeout=WAIT)[0]
-    process = start(*words, str(cut))
+    process = start(*arguments, str(cut))
     first, second = (cut / "mpe-simple_spread" / algo for algo in ("grasp-mappo", "mappo"))
     wait_for(lambda: len(lines_of(second)) >= 2, process)
     process.send_signal(signal.SIGKILL)
@@ -149,9 +149,9 @@ def test_a_killed_suite_resumes_and_repeats_no_finished_run(tmp_path):
     ended = [path for path in cut.rglob("*.jsonl") if '"absolute"' in path.read_text()]
     assert ended
     finished = {path: path.stat().st_mtime_ns for path in ended}
-    again = start(*words, str(cut))
-    said = again.communicate(timeout=WAIT)[0]
-    assert "[2/2] mappo on mpe/simple_spread: resumed" in said
+    again = start(*arguments, str(cut))
+    printed = again.communicate(timeout=WAIT)[0]
+    assert "[2/2] mappo on mpe/simple_spread: resumed" in printed
     assert {path: path.stat().st_mtime_ns for path in ended} == finished
     for run in (first, second):
         for seed in (0, 1):
@@ -159,7 +159,7 @@ def test_a_killed_suite_resumes_and_repeats_no_finished_run(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("arguments", "sentence"),
     [
         (["fig-mp"], "unknown suite 'fig-mp'; did you mean 'fig-mpe'?"),
         (["fig-mpe", "--budget", "shirt"], "unknown budget 'shirt'; did you mean 'short'?"),
@@ -171,15 +171,15 @@ def test_a_killed_suite_resumes_and_repeats_no_finished_run(tmp_path):
         (["fig-grf", "--jax"], "no environment of fig-grf can run here, and none has a JAX counterpart; type:"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_writes_nothing(words, sentence, tmp_path, monkeypatch, capsys):
+def test_a_mistake_is_one_sentence_and_writes_nothing(arguments, sentence, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GRASP_FOOTBALL_PYTHON", sys.executable)  # which has no football, as a new machine
-    assert cli.main(["reproduce", *words]) == 2
-    said = capsys.readouterr()
-    assert sentence in said.err
-    if words[0] == "table1-smac":
-        assert "smac/MMM2 is left out" in said.out
-        assert "skirmish/MMM2" in said.out
+    assert cli.main(["reproduce", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert sentence in printed.err
+    if arguments[0] == "table1-smac":
+        assert "smac/MMM2 is left out" in printed.out
+        assert "skirmish/MMM2" in printed.out
     assert list(tmp_path.iterdir()) == []
 
 

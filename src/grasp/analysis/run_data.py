@@ -1,4 +1,4 @@
-"""Run directories as they were left: finished, killed half way, or short of a seed."""
+"""Read run directories, finished or not: configuration, versions, and the evaluations of every seed."""
 
 import dataclasses
 import math
@@ -23,7 +23,7 @@ METRICS = {"win rate": Metric.WIN_RATE, "return": Metric.RETURN_MEAN}
 TRAINING = (Metric.CONFLICT_RATE, Metric.U_RATIO, Metric.NOISE_RATIO, Metric.SIGNAL)
 ABSOLUTE, LAST, WHOLE = "absolute", "last 10 %", "whole run"
 SCORES = {"absolute": ABSOLUTE, "last": LAST, "whole": WHOLE}
-"""By the words of --score."""
+"""The scores by the values of `--score`."""
 
 
 class Evaluation(NamedTuple):
@@ -34,13 +34,13 @@ class Evaluation(NamedTuple):
     win_rate: float | None
     episodes: int | None
     returns: tuple[float, ...] = ()
-    """Of each episode, where the line has them."""
+    """Of each episode, if logged."""
     wins: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class SeedData:
-    """What one seed has written so far, in ascending order of env steps."""
+    """The metrics log of one seed so far, in ascending order of env steps."""
 
     seed: int
     evaluations: tuple[Evaluation, ...]
@@ -51,8 +51,7 @@ class SeedData:
     """Training metric -> (env steps, values), only those in `TRAINING` that the run has."""
     env_steps: int
     sha256: str
-    """Of the metrics file as it was read; of a condensed run that is as it was written, of the file that it was made
-    from, where that is known."""
+    """Of metrics.jsonl as read. If the run is condensed and unchanged since: of the original file, if known."""
 
     def curve(self, metric: str) -> Float[np.ndarray, "2 _"]:
         """(env steps, values) of one of `METRICS`."""
@@ -60,23 +59,23 @@ class SeedData:
         return np.array(points, dtype=float).reshape(-1, 2).T
 
     def score(self, metric: str, final: str) -> float:
-        """The absolute metric (the best checkpoint, evaluated again), or the mean of the last tenth of evaluations, or
-        of all."""
+        """The absolute metric (the best checkpoint, evaluated again), the mean of the last tenth of evaluations, or the
+        mean of all."""
         lines = self.scored(final)
         return float(np.mean([getattr(line, METRICS[metric]) for line in lines])) if lines else math.nan
 
     def scored(self, final: str) -> list[Evaluation]:
-        """The evaluations that a score is the mean of; none where the seed has no such score yet."""
+        """The evaluations whose mean is the score; none if the seed has no such score yet."""
         if final == ABSOLUTE:
             return [] if self.absolute is None else [self.absolute]
-        if final == WHOLE:  # who learns faster is higher; step 0 is nobody's learning
+        if final == WHOLE:  # higher for faster learning; excludes the untrained evaluation
             return [e for e in self.evaluations if e.env_steps > 0] or list(self.evaluations)
         return list(self.evaluations[-math.ceil(len(self.evaluations) / 10) :])
 
 
 @dataclass(frozen=True, eq=False)
 class RunData:
-    """A run directory as far as it has got; `seeds` holds only those with an evaluation."""
+    """A run directory as read; `seeds` holds only seeds with an evaluation."""
 
     path: Path
     algo: str
@@ -95,21 +94,21 @@ class RunData:
 
     @property
     def env_version(self) -> str:
-        """The package that decides the dynamics, and its version."""
+        """The package that implements the environment, and its version."""
         return f"{self.versions.get('env_package', 'unknown package')} {self.versions.get('env_version', '?')}"
 
     @property
     def command(self) -> str:
-        """The command that makes the same configuration; empty where this grasp has no such algorithm or preset."""
+        """The command for the same configuration; empty if this version of grasp lacks the algorithm or preset."""
         return _command(self.algo, self.env, self.config)
 
     @property
     def protocol(self) -> str:
-        """How the scores were measured, in one clause; printed with every number."""
+        """How the scores were measured; printed with every table."""
         episodes = span({e.episodes for s in self.seeds for e in s.evaluations}) or self.config.get("eval_episodes")
         points = span({len(s.evaluations) for s in self.seeds})
         gaps = [np.diff(s.curve("return")[0]) for s in self.seeds]
-        # The last gap may be short: a run need not be a whole number of intervals long.
+        # The last gap may be shorter: a run need not be a multiple of the interval.
         even = all(np.allclose(g[:-1], np.median(g), rtol=0.1) for g in gaps if len(g) > 1)
         text = f"{episodes or 'unknown'} greedy episodes at {points} {'evenly spaced ' if even else ''}points"
         again = span({s.absolute.episodes for s in self.seeds if s.absolute})
@@ -117,7 +116,7 @@ class RunData:
 
 
 def metric_of(runs: Sequence[RunData]) -> str:
-    """The metric in which runs on one environment can be compared: win rate if all of them have it."""
+    """The metric in which runs on one environment are compared: the win rate if all of them have it."""
     return "win rate" if all(run.has_wins for run in runs) else "return"
 
 
@@ -128,17 +127,17 @@ def short(steps: float | int) -> str:
 
 
 def in_figures(x: float, metric: str) -> str:
-    """A score as every table prints it."""
+    """A score with the number of digits of its metric."""
     return f"{x:.3f}" if metric == "win rate" else f"{x:,.2f}"
 
 
 def in_brackets(interval: tuple[float, float] | None, metric: str) -> str:
-    """An interval as every table prints it."""
+    """An interval in brackets; n/a if there is none."""
     return "n/a" if interval is None else f"[{in_figures(interval[0], metric)}, {in_figures(interval[1], metric)}]"
 
 
 def in_p(p: float) -> str:
-    """A p value as every table prints it."""
+    """A p value with two digits."""
     return f"{p:.2g}"
 
 
@@ -148,8 +147,8 @@ def span(values: set[Any]) -> str:
 
 
 def load_runs(paths: Sequence[str | Path]) -> list[RunData]:
-    """Read every DIR or DIR/seed-S; a path named twice counts once. GraspError where there is nothing to read, or where
-    a seed would count twice."""
+    """Read every DIR or DIR/seed-S; duplicate paths count once. Raises GraspError if there is nothing to read or if a
+    seed would count twice."""
     if not paths:
         raise GraspError("nothing to compare; name at least one run directory, as in 'grasp compare runs/mappo'")
     unique = {Path(path).resolve(): Path(path) for path in paths}
@@ -157,7 +156,7 @@ def load_runs(paths: Sequence[str | Path]) -> list[RunData]:
         if whole.parent in unique and is_seed(whole):
             raise GraspError(f"'{path}' is a seed of '{unique[whole.parent]}', which is named too; name one of them")
     runs = [_load_run(path) for path in unique.values()]
-    names = labels([RunIdentity(run.algo, run.env, flat(run.config), _usual(run.algo), run.path) for run in runs])
+    names = labels([RunIdentity(run.algo, run.env, flat(run.config), _defaults(run.algo), run.path) for run in runs])
     return [dataclasses.replace(run, label=name) for run, name in zip(runs, names, strict=True)]
 
 
@@ -183,7 +182,7 @@ def _load_run(path: Path) -> RunData:
         )
     bare = [str(seed.seed) for seed in seeds if hashes is not None and str(seed.seed) not in hashes]
     if bare:
-        lacks = f"{CONDENSED} has no SHA-256 of what was kept of seed {', '.join(bare)}"
+        lacks = f"{CONDENSED} has no SHA-256 of the condensed file of seed {', '.join(bare)}"
         warnings.append(f"{path}: {lacks}, so whether it was changed cannot be checked")
     warnings += [f"{path}: seed {s.seed} has no evaluation and is left out" for s, _ in loaded if s not in seeds]
     if only is None:
@@ -193,13 +192,13 @@ def _load_run(path: Path) -> RunData:
 
 
 def _planned(config: dict[str, Any]) -> range:
-    """The numbers of the seeds that a run is to have; none where its configuration does not tell."""
+    """The seeds of a run by its configuration; none if the configuration lacks them."""
     first, number = config.get("seed"), config.get("seeds")
     return range(first, first + number) if isinstance(first, int) and isinstance(number, int) else range(0)
 
 
 def _total_steps(text: str, source: str) -> int:
-    """Environment steps of a finished seed; 0 where this grasp cannot tell."""
+    """Environment steps of a finished seed; 0 if this version of grasp cannot read the configuration."""
     try:
         return from_json(text, source).total_steps
     except GraspError:
@@ -209,8 +208,8 @@ def _total_steps(text: str, source: str) -> int:
 def _load_seed(
     directory: Path, seed: int, hashes: dict[str, Hashes] | None, total_steps: int
 ) -> tuple[SeedData, list[str]]:
-    """One seed's records, and what a reader must know of its file. A partial last line is no damage: its process is
-    writing it, or was killed while it did."""
+    """One seed's records and warnings about its file. A partial last line is not damage: its process is still writing
+    it, or was killed meanwhile."""
     path = directory / f"seed-{seed}" / "metrics.jsonl"
     content = path.read_bytes() if path.is_file() else b""
     log = read(path, end=len(content))
@@ -223,7 +222,7 @@ def _load_seed(
         warnings.append(f"{path} was changed after it was condensed: its SHA-256 is not the one in {CONDENSED}")
     elif known:
         digest = known.whole or digest
-    # A resumed run may repeat a point: the later line is the one that its checkpoints continue from.
+    # A resumed run may repeat a point: the checkpoints continue from the later line.
     points = {r["env_steps"]: _evaluation(r) for r in records if r["kind"] == Kind.EVALUATION}
     absolute = [_evaluation(r) for r in records if r["kind"] == Kind.ABSOLUTE]
     training = {}
@@ -262,24 +261,24 @@ def _numbers(values: list[Any] | None) -> tuple[float, ...]:
 def _command(algo: str, env: str, config: dict[str, Any]) -> str:
     try:
         hyper = ALGORITHMS[algo]
-        usual = {field.name: field.default for field in RUN_FIELDS} | dataclasses.asdict(hyper)
-        usual |= presets.settings(config.get("preset", "default"), hyper, env)
-        usual["eval_interval"] = max(int(config.get("steps", usual["steps"])) // EVALUATIONS, 1)
+        defaults = {field.name: field.default for field in RUN_FIELDS} | dataclasses.asdict(hyper)
+        defaults |= presets.settings(config.get("preset", "default"), hyper, env)
+        defaults["eval_interval"] = max(int(config.get("steps", defaults["steps"])) // EVALUATIONS, 1)
     except (KeyError, GraspError):
         return ""
     chosen = config | config.get("hyper", {})
-    own = {name: chosen[name] for name in usual if name in chosen and chosen[name] != usual[name]}
+    own = {name: chosen[name] for name in defaults if name in chosen and chosen[name] != defaults[name]}
     flags = [f"--{name} {str(value).lower() if isinstance(value, bool) else value}" for name, value in own.items()]
     return " ".join(["grasp train", algo, shlex.quote(env), *flags])
 
 
-def _usual(algo: str) -> dict[str, Any]:
-    """An algorithm's own defaults; none of one that this grasp does not have."""
+def _defaults(algo: str) -> dict[str, Any]:
+    """An algorithm's default settings; none if this version of grasp lacks the algorithm."""
     return flat({"hyper": dataclasses.asdict(ALGORITHMS[algo])}) if algo in ALGORITHMS else {}
 
 
 def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings under dotted names."""
+    """Nested settings as one dict with dotted names."""
     found = {}
     for key, value in config.items():
         found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}

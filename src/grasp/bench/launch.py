@@ -1,4 +1,4 @@
-"""Many small runs: on one core, on two, and as tasks of a Ray cluster."""
+"""Many small runs: on one core, on two, and as tasks on a Ray cluster."""
 
 import importlib
 import importlib.util
@@ -22,20 +22,20 @@ from grasp.training import runner
 
 ENV = "matrix/climbing"
 STEPS = 40_000
-"""Of one run: long enough that starting and compiling are not all of it."""
+"""Of one run: long enough that starting and compiling do not dominate."""
 
 
 def run(smoke: bool) -> Iterator[Line]:
-    """A suite of small runs: two workers against one, and Ray against the pool of this machine."""
-    places = cores()[:2]
+    """A suite of small runs: two workers against one, and Ray against this machine's launcher."""
+    pinned = cores()[:2]
     number, rounds = (2, 1) if smoke else (6, 3)
     with ExitStack() as held:
         home = Path(held.enter_context(tempfile.TemporaryDirectory()))
-        launchers: dict[str, Launcher] = {"one": LocalLauncher(places[:1]), "two": LocalLauncher(places)}
+        launchers: dict[str, Launcher] = {"one": LocalLauncher(pinned[:1]), "two": LocalLauncher(pinned)}
         if importlib.util.find_spec("ray"):
             ray = importlib.import_module("ray")
             quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.CRITICAL}
-            ray.init("local", num_cpus=len(places), **quiet)
+            ray.init("local", num_cpus=len(pinned), **quiet)
             held.callback(ray.shutdown)
             launchers["ray"] = held.enter_context(connected("auto"))
         taken = in_turns(
@@ -43,18 +43,17 @@ def run(smoke: bool) -> Iterator[Line]:
         )
     one, two = taken["one"], taken["two"]
     yield Line(f"{number} runs, one worker", one, "s")
-    yield Line(f"{number} runs, {len(places)} workers", two, "s", one / two, "one worker: times as fast")
+    yield Line(f"{number} runs, {len(pinned)} workers", two, "s", one / two, "one worker: times as fast")
     if "ray" in taken:
-        yield Line(
-            f"{number} runs, {len(places)} workers, on Ray", taken["ray"], "s", taken["ray"] / two, "the same here"
-        )
-        yield Line("Ray's overhead, a run", (taken["ray"] - two) / number, "s")
+        case = f"{number} runs, {len(pinned)} workers, on Ray"
+        yield Line(case, taken["ray"], "s", taken["ray"] / two, "the same without Ray")
+        yield Line("Ray's overhead per run", (taken["ray"] - two) / number, "s")
 
 
 def in_turns(actions: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """Median seconds of each, in turns so that a slow minute slows them all; a first round fills the caches."""
+    """Median of the seconds that each action returns, taken in turns so that changes in load affect all."""
     for action in list(actions.values())[-1:]:
-        action()
+        action()  # fills the compilation cache
     taken: dict[str, list[float]] = {name: [] for name in actions}
     for _ in range(rounds):
         for name, action in actions.items():
@@ -63,7 +62,7 @@ def in_turns(actions: dict[str, Callable[[], float]], rounds: int) -> dict[str, 
 
 
 def timer(launcher: Launcher, home: Path, number: int, smoke: bool) -> Callable[[], float]:
-    """A function that trains a new suite and says how long that took."""
+    """A function that trains a new suite and returns the seconds that took, without creating its runs."""
     made = iter(range(10**6))
 
     def measured() -> float:
@@ -80,9 +79,9 @@ def suite(home: Path, number: int, smoke: bool) -> list[Task]:
     steps = {"steps": 160 if smoke else STEPS, "eval_interval": 80 if smoke else STEPS // 4}
     given = SMOKE | steps | {"eval_episodes": 4, "final_episodes": 8, "parallel": "processes"}
     spec = envs.make(ENV).spec
-    paths = [home / str(place) for place in range(number)]
+    paths = [home / str(seed) for seed in range(number)]
     made = [
-        runs.create(path, configure("mappo", ENV, given | {"seed": place, "seeds": 1}), spec)
-        for place, path in enumerate(paths)
+        runs.create(path, configure("mappo", ENV, given | {"seed": seed, "seeds": 1}), spec)
+        for seed, path in enumerate(paths)
     ]
     return [task for one in made for task in tasks_of(one, runner.make(one.config))]
