@@ -8,6 +8,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
+import jax
 import pytest
 from processes import WAIT, lines_of, start
 
@@ -64,12 +65,16 @@ def run_job(variables, monkeypatch, *words: str) -> list[str]:
         for process in begun:
             process.kill()
             process.wait(WAIT)
+            process.stdout.close()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variables", [slurm, ompi])
 def test_the_processes_of_a_job_train_the_run_of_one_with_as_many_devices(variables, straight, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    # ten workers of three programs: none compiles what another has compiled
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", jax.config.jax_compilation_cache_dir)
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
     out = tmp_path / "runs" / "grasp-mappo_matrix-climbing"
     first, second = run_job(variables, monkeypatch, "train", "grasp-mappo", "matrix/climbing", "--seeds", "2", *WORDS)
     assert "run directory: " in first
@@ -142,6 +147,7 @@ def test_the_first_process_decides_for_all_and_each_has_as_many_devices():
     finally:
         for peer in peers:
             peer.kill()
+            peer.communicate()
 
 
 def test_workers_meet_before_anything_that_may_take_one_of_them_longer(monkeypatch, capsys):

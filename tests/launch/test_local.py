@@ -165,7 +165,7 @@ def work(*words: str) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.slow
-def test_a_worker_trains_mapped_seeds_as_this_process_does_and_waits_for_a_lost_machine(tmp_path):
+def test_a_worker_trains_mapped_seeds_as_this_process_does_and_waits_for_the_lock_of_a_lost_machine(tmp_path):
     here = grasp.train("mappo", "matrix/climbing", out=tmp_path / "here", parallel="vmap", seeds=2, **TINY)
     there = runs.create(tmp_path / "there", here.config, envs.make("matrix/climbing").spec)
     there.folder(1).mkdir()
@@ -184,7 +184,7 @@ def test_a_worker_trains_mapped_seeds_as_this_process_does_and_waits_for_a_lost_
 
 
 def test_workers_of_one_machine_choose_different_cores():
-    """Until one of them ends, however it ends; where there are no more, any will do."""
+    """A core is free again when its worker ends, even by SIGKILL. If none is free, a worker takes any."""
     name = f"grasp-test-{os.getpid()}"  # real workers may have taken cores, too
     taking = f"print(*free_cores(1, '{name}'), flush=True)"
     code = f"from grasp.launch.worker import free_cores; import sys; {taking}; sys.stdin.read()"
@@ -208,7 +208,7 @@ def test_workers_of_one_machine_choose_different_cores():
             process.communicate()
 
 
-def test_a_metrics_log_is_followed_as_it_grows_and_as_it_is_cut_back(tmp_path):
+def test_a_metrics_log_is_followed_as_it_grows_and_as_it_is_truncated(tmp_path):
     path = tmp_path / "metrics.jsonl"
     follower = Follower(path)
     assert follower.news() == []
@@ -231,7 +231,7 @@ def test_a_metrics_log_is_followed_as_it_grows_and_as_it_is_cut_back(tmp_path):
     assert [found["env_steps"] for found in Follower(path).news()] == [], "what was written before is no news"
 
 
-def test_the_table_shows_what_trains_and_counts_the_rest(tmp_path):
+def test_the_table_shows_runs_in_training_and_counts_the_others(tmp_path):
     config = configure("mappo", "matrix/climbing", TINY | {"seeds": 2})
     rows = {Path(name): RunProgress(f"[{name}] mappo", config) for name in "abce"}
     rows[Path("d")] = RunProgress("[d] mappo", config, before=1)
@@ -263,12 +263,12 @@ def test_the_table_shows_what_trains_and_counts_the_rest(tmp_path):
     ("on", "address"),
     [("local", None), ("ray", "auto"), ("ray://head:6379", "head:6379"), ("ray://[::1]:6379", "[::1]:6379")],
 )
-def test_where_on_points(on, address):
+def test_addresses_of_on(on, address):
     assert address_of(on) == address
 
 
 @pytest.mark.parametrize("on", ["", "rya", "ray://", "ray://head", "ray://head:99999", "ray://a b:1", "slurm"])
-def test_a_wrong_on_is_one_sentence(on, tmp_path, capsys):
+def test_a_wrong_on_is_one_error(on, tmp_path, capsys):
     assert cli.main(["train", "mappo", "matrix/climbing", "--out", str(tmp_path / "run"), "--on", on]) == 2
     assert f"--on must be local, ray or ray://HOST:PORT, not '{on}'" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on."""
+"""The display of a run in training."""
 
 import io
 
@@ -18,7 +18,7 @@ def line(seed: int, steps: int, **values):
 
 
 def shown(is_terminal: bool, *messages, width=140, tmp_path=None) -> str:
-    """Everything that was written."""
+    """All output."""
     console = Console(file=io.StringIO(), force_terminal=is_terminal, width=width, color_system=None)
     with Display(CONFIG, console) as display:
         display.expect(Run(tmp_path, CONFIG, (0, 1)), [0, 1])
@@ -38,7 +38,7 @@ def test_a_trend_is_drawn_from_its_lowest_to_its_highest_part_over_the_whole_run
     assert str(trend).endswith(" ▁"), "a part without a value is a gap"
 
 
-def test_a_trend_has_nothing_to_say_of_one_part_or_of_nothing_and_leaves_out_what_is_no_number():
+def test_a_trend_needs_two_parts_and_leaves_out_nan():
     trend = Trend()
     trend.add(0.0, None)
     trend.add(0.0, float("nan"))
@@ -61,31 +61,31 @@ def test_a_terminal_shows_a_bar_for_every_seed_with_trends_of_return_and_conflic
     assert "conflict █▇▅▄▂▁ 40%" in last[1]
 
 
-def last_words(seed: int, text: str) -> str:
+def last_line(seed: int, text: str) -> str:
     return [one for one in text.split("\n") if f"seed {seed} " in one][-1]
 
 
-def test_a_compile_is_visibly_a_compile(tmp_path):
+def test_compiling_is_shown(tmp_path):
     text = shown(True, {"kind": "began", "seed": 0}, tmp_path=tmp_path)
-    assert "compiling" in last_words(0, text)
-    assert "waiting" in last_words(1, text), "no core is free for it yet"
+    assert "compiling" in last_line(0, text)
+    assert "waiting" in last_line(1, text), "it has no free core yet"
     assert "compiling" in shown(False, tmp_path=tmp_path)
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_after_the_first_evaluation_the_training_compiles(is_terminal, tmp_path):
     first = line(0, 0, kind="evaluation", return_mean=7.5, train_return=None, conflict_rate=None)
-    assert "compiling  greedy 7.5" in last_words(0, shown(is_terminal, first, tmp_path=tmp_path))
+    assert "compiling  greedy 7.5" in last_line(0, shown(is_terminal, first, tmp_path=tmp_path))
     begun = [first, line(0, 1000), line(0, 1000, kind="evaluation", return_mean=8.5)]
-    assert "compiling" not in last_words(0, shown(True, *begun, tmp_path=tmp_path))
+    assert "compiling" not in last_line(0, shown(True, *begun, tmp_path=tmp_path))
 
 
-def test_the_first_iteration_tells_no_rate_for_it_was_compiled_in_that_time(tmp_path):
+def test_the_first_iteration_has_no_rate_since_it_includes_compiling(tmp_path):
     assert "steps/s" not in shown(True, line(0, 1000), tmp_path=tmp_path)
-    assert "2,000 steps/s" in last_words(0, shown(True, line(0, 1000), line(0, 2000), tmp_path=tmp_path))
+    assert "2,000 steps/s" in last_line(0, shown(True, line(0, 1000), line(0, 2000), tmp_path=tmp_path))
 
 
-def test_without_a_terminal_there_are_plain_lines_now_and_then(tmp_path):
+def test_without_a_terminal_there_is_a_plain_line_every_fifteen_seconds(tmp_path):
     text = shown(False, *(line(0, 1000 * k) for k in range(1, 7)), line(0, 12_000, kind="absolute"), tmp_path=tmp_path)
     lines = [one for one in text.split("\n") if one.startswith("seed 0")]
     assert len(lines) == 2, "the first, and the end: the others came within fifteen seconds"
@@ -94,7 +94,7 @@ def test_without_a_terminal_there_are_plain_lines_now_and_then(tmp_path):
 
 
 @pytest.mark.parametrize("wins", [True, False])
-def test_the_words_have_the_rate_the_return_and_the_greedy_score(wins):
+def test_a_description_has_the_rate_the_return_and_the_greedy_score(wins):
     seed = SeedProgress(CONFIG)
     seed.update(line(0, 1000))
     seed.update(line(0, 2000, train_return=1.0, return_mean=7.5) | ({"win_rate": 0.25} if wins else {}))
@@ -105,7 +105,7 @@ def test_the_words_have_the_rate_the_return_and_the_greedy_score(wins):
 
 def test_eighty_columns_have_name_percentage_time_and_both_trends(tmp_path):
     lines = [line(0, 1000 * k, train_return=-123.4, train_win_rate=0.5, return_mean=-100.0) for k in range(1, 13)]
-    last = last_words(0, shown(True, *lines, width=80, tmp_path=tmp_path)).split("\x1b[2K")[-1]
+    last = last_line(0, shown(True, *lines, width=80, tmp_path=tmp_path)).split("\x1b[2K")[-1]
     assert len(last) == 80
     assert last.startswith("seed 0 ")
     assert "100% 0:00:00" in last or "100% 00:00" in last or "100% --:--" in last

@@ -1,4 +1,4 @@
-"""Whole machines that die, played by the nodes of a Ray cluster on this one."""
+"""Nodes of a Ray cluster on this machine that are suspended and killed as whole machines would be."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ MARKS = [
     pytest.mark.slow,
     pytest.mark.timeout(1800),
     pytest.mark.xdist_group("cluster"),
-    # ray's own, in its own modules
+    # from ray's own modules
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -26,12 +26,12 @@ MARKS = [
 def until(condition: Callable[[], object]) -> None:
     end = time.monotonic() + WAIT
     while not condition():
-        assert time.monotonic() < end, "nothing happened for too long"
+        assert time.monotonic() < end, f"the condition did not hold within {WAIT:.0f} s"
         time.sleep(0.01)
 
 
 def parent(pid: int) -> int:
-    """Of a process; 0 where it has ended."""
+    """The parent of a process; 0 if it has exited."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
@@ -39,7 +39,7 @@ def parent(pid: int) -> int:
 
 
 def is_below(pid: int, node) -> bool:
-    """Whether a node's raylet has started a process, or what has started it."""
+    """Whether a process is a descendant of a node's raylet."""
     raylet = node.all_processes["raylet"][0].process.pid
     while pid > 1 and pid != raylet:
         pid = parent(pid)
@@ -47,8 +47,8 @@ def is_below(pid: int, node) -> bool:
 
 
 def processes_of(node) -> list[int]:
-    everyone = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    return [pid for pid in everyone if is_below(pid, node)]
+    running = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [pid for pid in running if is_below(pid, node)]
 
 
 def send(pids: list[int], number: int) -> None:
@@ -59,7 +59,7 @@ def send(pids: list[int], number: int) -> None:
 
 @contextlib.contextmanager
 def held(node) -> Iterator[None]:
-    """All that a node has started stands still, so that a test can see how far it is and decide."""
+    """Suspend all processes of a node, so that a test can look at its files before it kills the node."""
     pids: list[int] = []
     try:
         while new := [pid for pid in processes_of(node) if pid not in pids]:
@@ -71,7 +71,7 @@ def held(node) -> Iterator[None]:
 
 
 def die(node, cluster) -> None:
-    """A node ends with all that it has started, as a machine does; what only loses its raylet works on for a while."""
+    """Kill a node with all its processes: those of a killed raylet would run on for a while."""
     pids = processes_of(node)
     cluster.remove_node(node, allow_graceful=False)
     send(pids, signal.SIGKILL)

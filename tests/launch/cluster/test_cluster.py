@@ -24,7 +24,7 @@ ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'gras
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from grasp import api, cli, reproduction  # noqa: E402
-from grasp.launch import ray_launcher as crews  # noqa: E402
+from grasp.launch import ray_cluster  # noqa: E402
 from grasp.reproduction.suites import SUITES, Suite, plain  # noqa: E402
 from grasp.types import GraspError  # noqa: E402
 
@@ -53,7 +53,7 @@ def small(monkeypatch):
     monkeypatch.setitem(SUITES, "small", Suite("a small thing", ("matrix/climbing",), plain("mappo", "grasp-mappo")))
 
 
-def place(cluster) -> str:
+def address_of(cluster) -> str:
     return f"ray://{cluster.address}"
 
 
@@ -64,7 +64,7 @@ def reproduce(out: Path, **changes) -> str:
 
 
 def workers_below(path: Path) -> list[int]:
-    """The processes that train something there."""
+    """The worker processes of the runs in a folder."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
@@ -91,13 +91,13 @@ def stamps(paths) -> dict[Path, tuple[int, bytes]]:
 
 
 def settled(log: Path) -> bytes:
-    """The lines up to the last evaluation but one: its checkpoint is surely whole."""
+    """The lines up to the last evaluation but one, whose checkpoint is complete."""
     lines = [line for line in log.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
     evaluations = [place for place, line in enumerate(lines) if json.loads(line)["kind"] == "evaluation"]
     return b"".join(lines[: evaluations[-2] + 1])
 
 
-def test_a_node_killed_in_the_middle_of_a_suite_loses_nothing_and_repeats_nothing(cluster, small, tmp_path):
+def test_a_node_killed_during_a_suite_changes_no_metrics_and_repeats_no_finished_run(cluster, small, tmp_path):
     straight, cut = tmp_path / "straight", tmp_path / "cut"
     reproduce(straight)
     killed: dict[str, object] = {}
@@ -108,8 +108,8 @@ def test_a_node_killed_in_the_middle_of_a_suite_loses_nothing_and_repeats_nothin
         def strike() -> None:
             for pid in workers_below(cut):
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-                place = words.index(b"grasp.launch.worker")
-                log = Path(os.fsdecode(words[place + 1]), f"seed-{words[place + 2].decode()}", "metrics.jsonl")
+                index = words.index(b"grasp.launch.worker")
+                log = Path(os.fsdecode(words[index + 1]), f"seed-{words[index + 2].decode()}", "metrics.jsonl")
                 node = node_of(pid, cluster)
                 if node and log.read_bytes().count(b"\n") > 33:
                     with held(node):
@@ -129,7 +129,7 @@ def test_a_node_killed_in_the_middle_of_a_suite_loses_nothing_and_repeats_nothin
     killer = threading.Thread(target=kill_one)
     killer.start()
     try:
-        said = reproduce(cut, on=place(cluster))
+        said = reproduce(cut, on=address_of(cluster))
     finally:
         ended.set()
         killer.join(WAIT)
@@ -146,22 +146,22 @@ def test_a_node_killed_in_the_middle_of_a_suite_loses_nothing_and_repeats_nothin
             assert not (cut / run / f"seed-{seed}" / "claim.json").exists()
             assert not (cut / run / f"seed-{seed}" / "worker.log").exists()
     before = stamps(logs(cut))
-    assert reproduce(cut, on=place(cluster)).count("finished before") == 2
+    assert reproduce(cut, on=address_of(cluster)).count("finished before") == 2
     assert stamps(logs(cut)) == before
 
 
-def test_a_killed_driver_takes_its_workers_along_and_resume_goes_on(cluster, tmp_path):
+def test_workers_end_with_a_killed_command_and_resume_continues(cluster, tmp_path):
     path, straight = tmp_path / "run", tmp_path / "straight"
     words = [part for name, value in SIZES.items() for part in (f"--{name}", str(value))]
     api.train("mappo", "matrix/climbing", out=straight, console=Console(file=io.StringIO()), **SIZES)
-    process = start("train", "mappo", "matrix/climbing", "--on", place(cluster), "--out", str(path), *words)
+    process = start("train", "mappo", "matrix/climbing", "--on", address_of(cluster), "--out", str(path), *words)
     until(lambda: process.poll() is not None or min(len(lines_of(path, 0)), len(lines_of(path, 1))) > 5)
     assert process.poll() is None, process.communicate()[0]
     process.send_signal(signal.SIGKILL)
     process.communicate()
     until(lambda: not workers_below(path))
     assert not all(is_over(log) for log in logs(path))
-    process = start("resume", str(path), "--on", place(cluster))
+    process = start("resume", str(path), "--on", address_of(cluster))
     said = process.communicate(timeout=WAIT)[0]
     assert process.returncode == 0, said
     assert "run directory:" in said
@@ -169,7 +169,7 @@ def test_a_killed_driver_takes_its_workers_along_and_resume_goes_on(cluster, tmp
         assert lines_of(path, seed) == lines_of(straight, seed)
 
 
-def test_a_run_s_own_failure_is_told_as_here_and_not_tried_again(cluster, tmp_path):
+def test_a_run_s_own_failure_is_reported_as_locally_and_not_retried(cluster, tmp_path):
     sizes = SIZES | {"steps": 80 * 2, "eval_interval": 80, "seeds": 1}
     run = api.train("mappo", "matrix/climbing", out=tmp_path / "run", console=Console(file=io.StringIO()), **sizes)
     for file in [*run.checkpoints(0).iterdir()]:
@@ -178,12 +178,12 @@ def test_a_run_s_own_failure_is_told_as_here_and_not_tried_again(cluster, tmp_pa
     with pytest.raises(
         GraspError, match="no other checkpoint is left; restore one, or train anew; continue with: grasp"
     ):
-        api.resume(run.path, on=place(cluster))
+        api.resume(run.path, on=address_of(cluster))
 
 
 @contextlib.contextmanager
 def outsider(cluster, prefix: list[str], **surroundings: str):
-    """One more node, started as on another machine."""
+    """Another node, started by the command that other machines use."""
     known = {node["NodeID"] for node in cluster_nodes(cluster)}
     words = ["--address", cluster.address, "--num-cpus", "1", "--object-store-memory", str(80 << 20), "--block"]
     command = [*prefix, str(Path(sys.executable).with_name("ray")), "start", *words]
@@ -206,7 +206,7 @@ def cluster_nodes(cluster) -> list[dict]:
 
 
 def refused(capsys, out: Path, env: str, on: str) -> str:
-    """The one sentence of a command that writes nothing."""
+    """The error of a command that must write nothing."""
     assert cli.main(["train", "mappo", env, "--steps", "3200", "--out", str(out), "--on", on]) == 2
     said = capsys.readouterr().err.strip()
     assert said.count("\n") == 0
@@ -219,7 +219,7 @@ def test_a_node_that_does_not_share_the_storage_is_named_before_anything_starts(
     if shutil.which("unshare") is None or subprocess.run([*hidden, "true"], capture_output=True).returncode:
         pytest.skip("a folder can be hidden from a process only by root")
     with outsider(cluster, hidden):
-        said = refused(capsys, tmp_path / "run", "matrix/climbing", place(cluster))
+        said = refused(capsys, tmp_path / "run", "matrix/climbing", address_of(cluster))
     assert said.startswith("grasp: node ")
     assert f"does not see {tmp_path}; choose an --out on storage that all nodes share" in said
     assert list(tmp_path.iterdir()) == []
@@ -230,7 +230,7 @@ def test_a_node_without_the_simulator_is_named_before_anything_starts(cluster, t
     shadow.mkdir(parents=True)
     (shadow / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'jaxmarl'\", name='jaxmarl')")
     with outsider(cluster, [], PYTHONPATH=str(shadow.parent)):
-        said = refused(capsys, tmp_path / "run", "mpe/simple_spread", place(cluster))
+        said = refused(capsys, tmp_path / "run", "mpe/simple_spread", address_of(cluster))
     assert "cannot play mpe/simple_spread: " in said
     assert "grasp-marl[jaxmarl]" in said
 
@@ -240,25 +240,25 @@ def test_a_node_without_grasp_is_named_before_anything_starts(cluster, tmp_path,
     shadow.mkdir(parents=True)
     (shadow / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'grasp'\", name='grasp')")
     with outsider(cluster, [], PYTHONPATH=str(shadow.parent)):
-        said = refused(capsys, tmp_path / "run", "matrix/climbing", place(cluster))
+        said = refused(capsys, tmp_path / "run", "matrix/climbing", address_of(cluster))
     assert re.search(
         r"node .* cannot run grasp \(.*No module named 'grasp'.*\); install there what is installed here", said
     )
 
 
-def test_a_replay_that_fits_no_node_is_refused_rather_than_waited_for(cluster, tmp_path):
+def test_a_replay_that_fits_no_node_is_refused(cluster, tmp_path):
     with pytest.raises(GraspError, match="the replay does not fit: .* and the largest one offers .* smaller --buffer"):
-        api.train("qmix", "matrix/climbing", buffer=10**9, out=tmp_path / "run", on=place(cluster))
+        api.train("qmix", "matrix/climbing", buffer=10**9, out=tmp_path / "run", on=address_of(cluster))
     assert not (tmp_path / "run").exists()
 
 
-def test_a_cluster_that_is_not_there_is_one_sentence(tmp_path, capsys, monkeypatch):
+def test_a_cluster_that_does_not_answer_is_one_error(tmp_path, capsys, monkeypatch):
     ray.shutdown()
     began = time.monotonic()
     said = refused(capsys, tmp_path / "run", "matrix/climbing", "ray://127.0.0.1:1")
     assert "no Ray cluster answers at 127.0.0.1:1 (Connection refused); " in said
     assert "ray start --head" in said
-    monkeypatch.setattr(crews, "JOIN_SECONDS", 10.0)
+    monkeypatch.setattr(ray_cluster, "JOIN_SECONDS", 10.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         said = refused(capsys, tmp_path / "run", "matrix/climbing", f"ray://{address}")

@@ -1,4 +1,4 @@
-"""Simulators on the nodes of a real Ray cluster, all on this machine, play for one learner; one node is killed."""
+"""Simulators on several nodes of a real Ray cluster, all on this machine, for one learner; one node is killed."""
 
 import contextlib
 import io
@@ -41,7 +41,7 @@ WORDS = [word for name, value in SIZES.items() for word in (f"--{name}", str(val
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A head that plays nothing and three nodes with a core each."""
+    """A head without a core and three nodes with one each."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **SMALL})
     for _ in range(3):
@@ -73,8 +73,8 @@ def processes() -> list[Path]:
     return [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
-def said_by(entry: Path) -> bytes:
-    """A process's words, as long as it lives."""
+def command_of(entry: Path) -> bytes:
+    """The command line of a process; empty if it has exited."""
     try:
         return (entry / "cmdline").read_bytes()
     except OSError:
@@ -82,11 +82,11 @@ def said_by(entry: Path) -> bytes:
 
 
 def simulators(run: Path) -> set[Path]:
-    """The logs that a run's simulators hold open."""
+    """The logs that the simulators of a run write to."""
     found = set()
     for entry in processes():
         with contextlib.suppress(OSError):
-            if b"serve.py" in said_by(entry):
+            if b"serve.py" in command_of(entry):
                 log = Path(os.readlink(entry / "fd" / "2"))
                 found |= {log} if run in log.parents else set()
     return found
@@ -94,10 +94,10 @@ def simulators(run: Path) -> set[Path]:
 
 def learner_of(run: Path) -> int:
     for entry in processes():
-        words = said_by(entry).split(b"\0")
+        words = command_of(entry).split(b"\0")
         if b"grasp.launch.worker" in words and str(run).encode() in words:
             return int(entry.name)
-    raise AssertionError("nobody learns")
+    raise AssertionError("the run has no worker")
 
 
 def iterations(run: Path) -> list[dict]:
@@ -114,7 +114,7 @@ def test_every_batch_comes_from_all_nodes_and_the_newest_policy(straight):
     until(lambda: not simulators(straight))
 
 
-def test_a_run_killed_with_its_command_and_resumed_repeats_the_undisturbed_one(cluster, straight, tmp_path):
+def test_a_run_killed_with_its_command_and_resumed_has_the_metrics_of_an_undisturbed_one(cluster, straight, tmp_path):
     run = tmp_path / "run"
     process = begun(cluster, run)
     wait_for(lambda: len(iterations(run)) >= 8, process)
@@ -135,15 +135,15 @@ def test_more_nodes_than_there_are_is_refused(cluster, tmp_path):
 
 
 @pytest.fixture
-def everyone(cluster):
-    """All three nodes, whatever befell them before."""
+def three_nodes(cluster):
+    """Three nodes, whatever earlier tests have killed."""
     while len(cluster.worker_nodes) < 3:
         cluster.add_node(num_cpus=1, **SMALL)
     cluster.wait_for_nodes(120)  # and until the cluster knows who is dead
 
 
 def sent(stored: runs.Run, iteration: int) -> tuple[Order, list[Player]]:
-    """An order of a learner that has just begun, and players here who can do what it asks of others."""
+    """An order of a learner at its first iteration, and players in this process that can carry it out."""
     host = envs.make(ENV)
     algorithm = algos.make(stored.config, host.spec)
     run = runner.begin_seed(stored.config, host, algorithm, 0)
@@ -151,8 +151,8 @@ def sent(stored: runs.Run, iteration: int) -> tuple[Order, list[Player]]:
     return order, [Player(stored.config, host, algorithm, number) for number in (1, 2)]
 
 
-@pytest.mark.usefixtures("everyone")
-def test_nodes_play_what_this_process_would_and_one_that_hangs_is_given_up(cluster, straight, monkeypatch):
+@pytest.mark.usefixtures("three_nodes")
+def test_nodes_play_what_this_process_would_and_one_that_hangs_is_dropped(cluster, straight, monkeypatch):
     stored, notices = runs.find(straight), []
     others = ray_collectors.Collectors(stored, 0, cluster.address, "", notices.append)
     order, players = sent(stored, 0)
@@ -168,7 +168,7 @@ def test_nodes_play_what_this_process_would_and_one_that_hangs_is_given_up(clust
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), share, expected)
         assert (found[0].trajectory.observation.obs != found[1].trajectory.observation.obs).any()
         monkeypatch.setattr(ray_collectors, "START_SECONDS", 3.0)
-        actors = [int(entry.name) for entry in processes() if b"ray::Collector" in said_by(entry)]
+        actors = [int(entry.name) for entry in processes() if b"ray::Collector" in command_of(entry)]
         stopped = next(pid for pid in actors if any(is_below(pid, node) for node in cluster.worker_nodes))
         os.kill(stopped, signal.SIGSTOP)
         others.ask(sent(stored, 1)[0])
@@ -185,9 +185,11 @@ def test_nodes_play_what_this_process_would_and_one_that_hangs_is_given_up(clust
             player.close()
 
 
-@pytest.mark.usefixtures("everyone")
+@pytest.mark.usefixtures("three_nodes")
 @pytest.mark.parametrize("is_learners", [False, True], ids=["another", "the learner's"])
-def test_a_node_killed_in_the_middle_shrinks_the_batch_and_the_run_goes_on(cluster, straight, tmp_path, is_learners):
+def test_a_node_killed_during_training_makes_the_batch_smaller_and_the_run_continues(
+    cluster, straight, tmp_path, is_learners
+):
     run = tmp_path / "run"
     process = begun(cluster, run)
     wait_for(lambda: len(iterations(run)) >= 7, process)
