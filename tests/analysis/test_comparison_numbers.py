@@ -1,6 +1,7 @@
 """What a comparison holds beside its rows: every score, pairs, speed, scales, aggregates, profiles, and its exports."""
 
 import csv
+import dataclasses
 import hashlib
 import io
 import json
@@ -259,7 +260,7 @@ def test_the_command_makes_the_same_configuration(tmp_path, algo, env, options):
     (directory / "config.json").write_text(configs.to_json(wanted))
     program, verb, *arguments = load_runs([directory])[0].command.split()
     assert (program, verb, arguments[0], arguments[1].strip("'")) == ("grasp", "train", algo, env)
-    fields = {f.name: f.type for f in (*configs.RUN_FIELDS, *configs.fields(wanted.hyper))}
+    fields = {f.name: f.type for f in (*configs.RUN_FIELDS, *dataclasses.fields(wanted.hyper))}
     given = dict(zip(arguments[2::2], arguments[3::2], strict=True))
     read = {flag[2:]: configs.parse(value, fields[flag[2:]]) for flag, value in given.items()}
     assert configs.configure(algo, env, read) == wanted
