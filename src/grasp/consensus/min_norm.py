@@ -108,7 +108,10 @@ def certify(
 
 
 def solve(G: Float[Array, "N N"]) -> Solution:
-    """Minimise wᵀGw over the simplex (Alg. 2 l. 11–14). Runs under `jit` and `vmap`, in G's dtype; always terminates.
+    """Minimise wᵀGw over the simplex. Runs under `jit` and `vmap`, in G's dtype; always terminates.
+
+    The constraints (Alg. 2 l. 7–9) are met by construction: the program for x (Alg. 2 l. 11–14) ensures x ≥ 0, and the
+    division by its sum Σw = 1.
 
     A zero gradient gets all weight (u = 0, stationary). Without a solution (`NOT_PSD`, `NON_FINITE`) weights are 0.
     """
@@ -117,7 +120,6 @@ def solve(G: Float[Array, "N N"]) -> Solution:
     b = jnp.min(jnp.where(zero, jnp.inf, norms)) / jnp.where(zero, jnp.inf, norms)
     x, iterations = nonnegative(H, b)
 
-    # Alg. 2 l. 7–9: the program ensures x ≥ 0, the division Σw = 1.
     y = jnp.where(jnp.any(zero), zero.astype(G.dtype), x * b)
     total = jnp.sum(y)
     w = y / jnp.where(total > 0, total, 1)
