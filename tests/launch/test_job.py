@@ -42,6 +42,15 @@ def ompi(process: int, processes: int = 2, job: int = 1) -> dict[str, str]:
     }  # fmt: skip
 
 
+@pytest.fixture(autouse=True, scope="module")
+def cache():
+    """Workers share the tests' compiled programs: ten of them run three programs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", jax.config.jax_compilation_cache_dir)
+        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
+        yield
+
+
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "straight"
@@ -72,9 +81,6 @@ def run_job(variables, monkeypatch, *words: str) -> list[str]:
 @pytest.mark.parametrize("variables", [slurm, ompi])
 def test_the_processes_of_a_job_train_the_run_of_one_with_as_many_devices(variables, straight, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    # ten workers of three programs: none compiles what another has compiled
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", jax.config.jax_compilation_cache_dir)
-    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
     out = tmp_path / "runs" / "grasp-mappo_matrix-climbing"
     first, second = run_job(variables, monkeypatch, "train", "grasp-mappo", "matrix/climbing", "--seeds", "2", *WORDS)
     assert "run directory: " in first
