@@ -60,7 +60,7 @@ def test_fewer_devices_than_asked_for_is_one_sentence():
         ("mappo", {"num_envs": 4, "rollout": 30, "minibatches": 2}, "use minibatches 1"),
         ("grasp-mappo", {"gram": "crossfit"}, "gram crossfit is for one device"),
         ("mappo", {"parallel": "vmap"}, "leave --parallel out"),
-        ("grasp-qmix", {}, "the replay of grasp-qmix is on one device; train it with --devices 1"),
+        ("grasp-qmix", {}, "the replay buffer of grasp-qmix is on one device; train it with --devices 1"),
     ],
 )
 def test_what_cannot_be_spread_is_refused_in_one_sentence(algo, options, sentence):
