@@ -208,8 +208,10 @@ def shortest(G, key):
 
 def test_operators_are_found_by_name():
     assert weighting("mean") is OPERATORS["mean"]
-    with pytest.raises(ValueError, match=r"^unknown operator 'min_nrm'; did you mean 'min_norm'\?$"):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011  # compared as a whole
         weighting("min_nrm")
+    known = ", ".join(OPERATORS)
+    assert str(caught.value) == f"unknown operator 'min_nrm'; give one of {known}, or 'package.module:function'"
     with pytest.raises(
         ValueError, match=r"^can't load operator 'no\.such:thing' .*; give it as 'package\.module:function'$"
     ):

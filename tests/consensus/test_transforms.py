@@ -188,7 +188,7 @@ def test_apply_if_finite_freezes_everything():
 
 
 def test_an_unknown_operator_fails_when_built():
-    with pytest.raises(ValueError, match=r"^unknown operator 'meen'; did you mean 'mean'\?$"):
+    with pytest.raises(ValueError, match=r"^unknown operator 'meen'; give one of min_norm, "):
         realign("meen")
-    with pytest.raises(ValueError, match=r"^unknown operator 'meen'; did you mean 'mean'\?$"):
+    with pytest.raises(ValueError, match=r"^unknown operator 'meen'; give one of min_norm, "):
         realign_off_policy("meen")

@@ -23,7 +23,7 @@ from grasp.nn import actor as actors
 from grasp.nn import sharding
 from grasp.nn.actor import Actor
 from grasp.nn.sharding import Partial
-from grasp.types import GraspError, Key, Metric, Metrics, PyTree
+from grasp.types import GraspError, Key, Metric, Metrics, PyTree, suggest
 
 
 class Consensus(NamedTuple):
@@ -37,6 +37,8 @@ class Consensus(NamedTuple):
 
 def check_operator(name: str, num_agents: int) -> None:
     """Refuse an operator that does not exist or does not return weights, before anything is compiled or written."""
+    if ":" not in name and name not in consensus_library.OPERATORS:
+        raise GraspError(f"unknown operator '{name}'; {suggest(name, consensus_library.OPERATORS)}")
     try:
         weigh = consensus_library.weighting(name)
     except ValueError as mistake:

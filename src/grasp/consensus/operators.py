@@ -8,7 +8,6 @@ continuous (u is a continuous function of the gradients alone, so the key must n
 convex hull of the gradients). A test searches every "yes" for violations and keeps a counterexample for every "no".
 """
 
-import difflib
 import importlib
 from collections.abc import Callable
 from typing import Literal, NamedTuple, cast
@@ -254,8 +253,7 @@ def weighting(name: str) -> Weighting:
         return OPERATORS[name]
     if ":" in name:
         return _load(name)
-    near = difflib.get_close_matches(name, OPERATORS, n=1, cutoff=0)
-    raise ValueError(f"unknown operator {name!r}; did you mean {near[0]!r}?")
+    raise ValueError(f"unknown operator {name!r}; give one of {', '.join(OPERATORS)}, or 'package.module:function'")
 
 
 def _load(name: str) -> Weighting:
