@@ -124,7 +124,7 @@ import sys
 import jax
 jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))
 from grasp.nn import sharding
-sharding.meet(4)
+sharding.handshake(4)
 first = jax.process_index() == 0
 assert sharding.is_first() == first
 assert sharding.agreed(first) and not sharding.agreed(not first)

@@ -31,7 +31,11 @@ BYTES = {"f32": 4, "s32": 4, "u32": 4, "pred": 1}
 
 def over(number, function):
     """The function on every device's entry of its argument's first axis; all must answer the same."""
-    own = jax.jit(sharding.each(lambda x: function(jax.tree.map(lambda y: y[0], x)), sharding.HERE, sharding.SAME))
+    own = jax.jit(
+        sharding.per_device(
+            lambda x: function(jax.tree.map(lambda y: y[0], x)), sharding.FIRST_AXIS, sharding.REPLICATED
+        )
+    )
 
     def call(parts):
         with jax.set_mesh(sharding.mesh(number)):
@@ -101,8 +105,8 @@ def compiled(number, algo, **options):
     config = configure(algo, "probe/mask_death", SIZES | options)
     programs_of_one = runner.build(config, 1)
     mesh = sharding.mesh(number)
-    same = NamedSharding(mesh, sharding.SAME)
-    places = runner.RunState._make([same, NamedSharding(mesh, sharding.SECOND), same, same])
+    same = NamedSharding(mesh, sharding.REPLICATED)
+    places = runner.RunState._make([same, NamedSharding(mesh, sharding.SECOND_AXIS), same, same])
     run = jax.device_put(programs_of_one.begin([0]), places)
     with jax.set_mesh(mesh):
         return programs_of_one.advance.lower(run).compile().as_text(), run

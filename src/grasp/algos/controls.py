@@ -36,7 +36,7 @@ def replaced(u: PyTree, control: str, gradients: PyTree, weights: Float[Array, "
 
 def weighted_sum(gradients: PyTree, weights: Float[Array, " N"]) -> PyTree:
     """Σ w_i g_i. Over many devices each sums its own part, so that they exchange one gradient and not N."""
-    if sharding.number() == 1:
+    if sharding.num_devices() == 1:
         return consensus_library.combine(gradients, weights)
     parts = jax.vmap(consensus_library.combine, in_axes=(0, None))(gradients, weights)
     return jax.tree.map(lambda x: x.sum(0), parts)

@@ -81,7 +81,7 @@ def surrogate_gradients(hyper: Mappo, actor: Actor, parts: tuple[str, ...], tile
     """Every agent's gradient of its own surrogate for its own copy of the named parts: leaves [N, ...], or what each
     device adds to them (`Partial`)."""
     weight = ppo.step_weights(hyper, tiles.steps.alive)
-    alone, sharing = actors.apart(actor, hyper.sharing, parts, weight.shape[0])
+    alone, sharing = actors.unshare(actor, hyper.sharing, parts, weight.shape[0])
     chosen = {name: getattr(alone, name) for name in parts}
 
     def objective(chosen: dict[str, PyTree], tile: Batch) -> Float[Array, ""]:
@@ -145,14 +145,16 @@ def described(
 
 def agree(gradients: PyTree, operator: str, key: Key) -> tuple[PyTree, consensus_library.Info]:
     """The library's consensus; over many devices, of the sum of what each adds to the gradients."""
-    if sharding.number() == 1:
+    if sharding.num_devices() == 1:
         return consensus_library.consensus(gradients, operator, key)
 
     def together(parts: PyTree, key: Key) -> tuple[PyTree, consensus_library.Info]:
         own = jax.tree.map(lambda x: x[0], parts)
         return consensus_library.consensus_of_parts(own, operator, key, axis_name=sharding.AXIS)
 
-    return sharding.each(together, (sharding.HERE, sharding.SAME), sharding.SAME)(gradients, key)
+    return sharding.per_device(together, (sharding.FIRST_AXIS, sharding.REPLICATED), sharding.REPLICATED)(
+        gradients, key
+    )
 
 
 def realign(hyper: Mappo | Qmix, gradient: Actor, u: Actor, beta: Float[Array, ""] | float) -> Actor | controls.Pair:

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from grasp.algos import returns
 from grasp.nn import sharding
-from grasp.nn.sharding import HERE, SAME, SECOND
+from grasp.nn.sharding import FIRST_AXIS, REPLICATED, SECOND_AXIS
 from grasp.types import PyTree, Trajectory
 
 TILE_ROWS = 192
@@ -66,9 +66,9 @@ def cuts(tree: PyTree, length: int, minibatches: int) -> PyTree:
     """`cut` of every leaf. Over many devices chunks stay on their device, in the order of the devices,
     unless minibatches mix them."""
     every = partial(jax.tree.map, partial(cut, length=length))
-    if sharding.number() == 1 or minibatches > 1:
-        return every(sharding.gathered(tree))
-    return sharding.each(every, SECOND, SECOND)(tree)
+    if sharding.num_devices() == 1 or minibatches > 1:
+        return every(sharding.replicate(tree))
+    return sharding.per_device(every, SECOND_AXIS, SECOND_AXIS)(tree)
 
 
 def chunked(
@@ -113,7 +113,9 @@ def of_agent(batch: Batch, agent: Int[Array, ""]) -> Batch:
 
 def tiled(batch: Batch, chunks: Int[Array, " C"]) -> Batch:
     """The named chunks as tiles: a leading tile axis on every leaf, spread over the devices."""
-    return take(batch, chunks) if sharding.number() == 1 else sharding.each(take, (SAME, HERE), HERE)(batch, chunks)
+    if sharding.num_devices() == 1:
+        return take(batch, chunks)
+    return sharding.per_device(take, (REPLICATED, FIRST_AXIS), FIRST_AXIS)(batch, chunks)
 
 
 def whole(batch: Batch) -> Batch:
@@ -122,14 +124,14 @@ def whole(batch: Batch) -> Batch:
     def own(batch: Batch) -> Batch:
         return take(batch, jnp.arange(batch.steps.first.shape[1]))
 
-    if sharding.number() == 1:
+    if sharding.num_devices() == 1:
         return own(batch)
-    return sharding.each(own, (Batch._make([SECOND, HERE]),), HERE)(batch)
+    return sharding.per_device(own, (Batch._make([SECOND_AXIS, FIRST_AXIS]),), FIRST_AXIS)(batch)
 
 
 def minibatch(batch: Batch, chunks: Int[Array, " C"], minibatches: int) -> Batch:
     """`tiled`; with one minibatch over many devices, each device takes all the chunks it has."""
-    return whole(batch) if minibatches == 1 and sharding.number() > 1 else tiled(batch, chunks)
+    return whole(batch) if minibatches == 1 and sharding.num_devices() > 1 else tiled(batch, chunks)
 
 
 def take(batch: Batch, chunks: Int[Array, " C"]) -> Batch:
@@ -157,10 +159,13 @@ def tile_size(number: int, num_agents: int, rows: int) -> int:
 def accumulate(function: Callable[[PyTree], PyTree], tiles: PyTree) -> PyTree:
     """The sum of a function over tiles, one tile at a time; over many devices also over devices, except for `Partial`
     results."""
-    if sharding.number() > 1:
+    if sharding.num_devices() > 1:
         one = jax.eval_shape(function, jax.tree.map(lambda x: x[0], tiles))
-        places = jax.tree.map(lambda x: HERE if sharding.is_partial(x) else SAME, one, is_leaf=sharding.is_partial)
-        return sharding.each(lambda own: sharding.total(walk(function, own)), (HERE,), places)(tiles)
+        specs = jax.tree.map(
+            lambda x: FIRST_AXIS if sharding.is_partial(x) else REPLICATED, one, is_leaf=sharding.is_partial
+        )
+        summed = sharding.per_device(lambda own: sharding.sum_over_devices(walk(function, own)), (FIRST_AXIS,), specs)
+        return summed(tiles)
     return walk(function, tiles)
 
 

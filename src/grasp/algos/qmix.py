@@ -212,7 +212,7 @@ def td_gradient(
     """
     num_agents = batch.action.shape[-1]
     parts = () if hyper.operator == "none" else grasp.parts_in_scope(hyper)
-    agent, sharing = actors.apart(online.agent, hyper.sharing, parts, num_agents)
+    agent, sharing = actors.unshare(online.agent, hyper.sharing, parts, num_agents)
     total_steps = jnp.maximum(batch.length.sum(), 1)
     slope = jax.grad(partial(objective, hyper, sharing), has_aux=True)
 

@@ -147,7 +147,7 @@ def train_task(options: argparse.Namespace) -> int:
 
     compilation_cache.enable()
     try:
-        sharding.meet(options.devices)  # before anything that may take longer in one process than in another
+        sharding.handshake(options.devices)  # before anything that may take longer in one process than in another
         from grasp import runs
         from grasp.training import runner
         from grasp.training.loop import train

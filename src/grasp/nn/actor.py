@@ -45,7 +45,7 @@ def copies(tree: PyTree, num_agents: int) -> PyTree:
     return jax.tree.map(lambda x: jnp.repeat(x[None], num_agents, axis=0), tree)
 
 
-def apart(actor: Actor, sharing: Sharing, parts: tuple[str, ...], num_agents: int) -> tuple[Actor, Actor]:
+def unshare(actor: Actor, sharing: Sharing, parts: tuple[str, ...], num_agents: int) -> tuple[Actor, Actor]:
     """The actor with one copy per agent of the named parts, and the sharing of each part after that.
 
     The gradient with respect to the copies is per agent, and sums over agents to the gradient of the shared part.

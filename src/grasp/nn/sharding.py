@@ -19,7 +19,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from grasp.types import GraspError, PyTree
 
 AXIS = "devices"
-HERE, SECOND, SAME = PartitionSpec(AXIS), PartitionSpec(None, AXIS), PartitionSpec()
+FIRST_AXIS, SECOND_AXIS, REPLICATED = PartitionSpec(AXIS), PartitionSpec(None, AXIS), PartitionSpec()
 """Shardings of an array: its first axis over the devices, its second axis over the devices, or replicated."""
 
 
@@ -63,11 +63,14 @@ def put(tree: PyTree, shardings: PyTree) -> PyTree:
     return jax.tree.map(lambda sharding, part: jax.tree.map(lambda x: one(x, sharding), part), shardings, tree)
 
 
-def meet(number: int) -> None:
-    """Have all machines send a first message. Who is half a minute late for it is given up by gloo; for later ones it
-    is waited for, however long it compiles."""
+def handshake(number: int) -> None:
+    """Exchange a first message between all processes, and return when all have sent it.
+
+    gloo fails if a process is 30 seconds late for its first message, but waits for later ones. So this is called before
+    anything that may take longer in one process than in another, such as compiling.
+    """
     if jax.process_count() > 1:
-        ones = put(jnp.ones(number), NamedSharding(mesh(number), HERE))
+        ones = put(jnp.ones(number), NamedSharding(mesh(number), FIRST_AXIS))
         jax.block_until_ready((jax.jit(jnp.sum)(ones), agreed(True)))
 
 
@@ -76,13 +79,13 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def agreed(answer: bool) -> bool:
-    """The first process's answer, on all of them: clocks differ."""
-    return answer if jax.process_count() == 1 else bool(multihost_utils.broadcast_one_to_all(np.asarray(answer)))
+def agreed(condition: bool) -> bool:
+    """The first process's condition, on all processes: clocks differ."""
+    return condition if jax.process_count() == 1 else bool(multihost_utils.broadcast_one_to_all(np.asarray(condition)))
 
 
 def from_first(function: Callable[[], T]) -> T:
-    """What a function returns on the first process, on all of them; the others do not call it."""
+    """The result of `function` on the first process, on all processes; the others do not call it."""
     if jax.process_count() == 1:
         return function()
     data = np.frombuffer(pickle.dumps(function()), np.uint8) if is_first() else np.zeros(0, np.uint8)
@@ -91,35 +94,35 @@ def from_first(function: Callable[[], T]) -> T:
     return pickle.loads(multihost_utils.broadcast_one_to_all(data).tobytes())
 
 
-def number() -> int:
+def num_devices() -> int:
     """The number of devices in the context's mesh; 1 without a mesh."""
     context = jax.sharding.get_abstract_mesh()
     return 1 if context.empty else context.size
 
 
-def spread(tree: PyTree) -> PyTree:
+def shard(tree: PyTree) -> PyTree:
     """Every leaf [B, ...] with its environments sharded over the devices, if they divide evenly."""
-    if number() == 1:
+    if num_devices() == 1:
         return tree
 
     def one(x: jax.Array) -> jax.Array:
-        return jax.lax.with_sharding_constraint(x, HERE) if x.shape[0] % number() == 0 else x
+        return jax.lax.with_sharding_constraint(x, FIRST_AXIS) if x.shape[0] % num_devices() == 0 else x
 
     return jax.tree.map(one, tree)
 
 
-def gathered(tree: PyTree) -> PyTree:
+def replicate(tree: PyTree) -> PyTree:
     """Every leaf replicated on every device."""
-    return tree if number() == 1 else jax.lax.with_sharding_constraint(tree, SAME)
+    return tree if num_devices() == 1 else jax.lax.with_sharding_constraint(tree, REPLICATED)
 
 
-def each(function: Callable, in_specs: PyTree, out_specs: PyTree) -> Callable:
+def per_device(function: Callable, in_specs: PyTree, out_specs: PyTree) -> Callable:
     """The function applied by every device to its own part."""
     return jax.shard_map(function, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
 
-def total(tree: PyTree) -> PyTree:
-    """The sum over devices, inside `each`, by one reduction for all leaves. A `Partial` is not summed."""
+def sum_over_devices(tree: PyTree) -> PyTree:
+    """The sum over devices, inside `per_device`, by one reduction for all leaves. A `Partial` is not summed."""
     leaves, shape = jax.tree.flatten(tree, is_leaf=is_partial)
     flat, restore = ravel_pytree([leaf for leaf in leaves if not is_partial(leaf)])
     summed = iter(restore(jax.lax.psum(flat, AXIS)))

@@ -58,6 +58,6 @@ def play(env: Env, algorithm: Algorithm, state: PyTree, key: Key, width: int, gr
             stage.scores.won | (stage.running & after.won),
         )
         running = stage.running & ~(after.terminated | after.truncated)
-        return sharding.spread(Stage(env_state, after.observation, decision.memory, running, scores))
+        return sharding.shard(Stage(env_state, after.observation, decision.memory, running, scores))
 
-    return sharding.gathered(jax.lax.fori_loop(0, env.spec.horizon, step, sharding.spread(stage)).scores)
+    return sharding.replicate(jax.lax.fori_loop(0, env.spec.horizon, step, sharding.shard(stage)).scores)

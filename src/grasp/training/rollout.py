@@ -102,9 +102,9 @@ def collect(
             length=arena.length + 1,
         )
         outcome = Outcome(arena.first, arena.returned, arena.length, after.won)
-        return sharding.spread(reopen(env, arena, reset_key)), (seen, outcome)
+        return sharding.shard(reopen(env, arena, reset_key)), (seen, outcome)
 
-    arena, (trajectory, outcome) = jax.lax.scan(step, sharding.spread(arena), jax.random.split(key, num_steps))
+    arena, (trajectory, outcome) = jax.lax.scan(step, sharding.shard(arena), jax.random.split(key, num_steps))
     memory = jax.tree.map(lambda m, last: jnp.concatenate([m, last[None]]), trajectory.memory, arena.memory)
     return arena, trajectory._replace(memory=memory), finished(outcome, env.spec.has_wins)
 

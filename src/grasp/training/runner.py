@@ -120,8 +120,9 @@ def on_device(config: Config, env: Env, algorithm: Algorithm, num_seeds: int) ->
 def on_many(programs: Programs, mesh: Mesh) -> Programs:
     """The same programs with the environments spread over a mesh. What is stored is gathered, so that it can go on with
     any number of devices; what is read is on every machine."""
-    same = NamedSharding(mesh, sharding.SAME)
-    places = RunState._make([same, NamedSharding(mesh, sharding.SECOND), same, same])  # the seed's axis is the first
+    same = NamedSharding(mesh, sharding.REPLICATED)
+    # The first axis is the seed's.
+    places = RunState._make([same, NamedSharding(mesh, sharding.SECOND_AXIS), same, same])
 
     def among(function: Callable, *given: PyTree) -> Callable:
         """The function with its arguments where they are to be; nothing moves that is there already."""
