@@ -203,14 +203,14 @@ def test_simulators_that_fail_in_an_evaluation_end_in_a_checkpoint_and_resume_wi
         """All simulators fail in one evaluation."""
 
         def broken(*given):
-            programs, calls = build(*given), itertools.count()
+            runner, calls = build(*given), itertools.count()
 
             def fail(*arguments):
                 if next(calls) == due:
                     (here / "broken").touch()
-                return getattr(programs, score)(*arguments)
+                return getattr(runner, score)(*arguments)
 
-            return programs._replace(**{score: fail})
+            return runner._replace(**{score: fail})
 
         return broken
 
@@ -232,13 +232,13 @@ def test_restarts_of_the_last_evaluation_are_told(here, monkeypatch):
     build = loop.build
 
     def struck(*given):
-        programs = build(*given)
+        runner = build(*given)
 
         def score_best(*arguments):
             os.kill(next(pid for pid in simulators(here) if os.getsid(pid) == pid), signal.SIGKILL)
-            return programs.score_best(*arguments)
+            return runner.score_best(*arguments)
 
-        return programs._replace(score_best=score_best)
+        return runner._replace(score_best=score_best)
 
     monkeypatch.setattr(loop, "build", struck)
     loop.train(runs.create(here / "run", config, envs.make(config.env).spec), [0], lambda line: None)

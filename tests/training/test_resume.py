@@ -140,7 +140,7 @@ def interrupted(path: Path, monkeypatch, fault, after: int) -> None:
     with pytest.raises(grasp.GraspError) as mistake:
         grasp.train("mappo", "probe/memory", out=path, **ALONE)
     monkeypatch.setattr(checkpoint, "write_atomically", real)
-    assert "nothing written before is lost" in str(mistake.value)
+    assert "no data lost; fix the cause, then run: grasp resume" in str(mistake.value)
     assert "\n" not in str(mistake.value)
 
 
