@@ -13,7 +13,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from processes import WAIT, lines_of, start, wait_for
+from processes import WAIT, lines_of, start, wait_for, workers_of
 from safetensors.numpy import load_file
 
 import grasp
@@ -23,19 +23,6 @@ SIZES = {
     "num_envs": 4, "rollout": 20, "chunk": 10, "epochs": 2, "hidden": 8, "eval_episodes": 4, "final_episodes": 8,
     "steps": 80 * 120, "eval_interval": 80 * 7, "seeds": 2,
 }  # fmt: skip
-
-
-def workers_of(path: Path) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if b"grasp.launch.worker" in words and str(path).encode() in words:
-                found.append(int(entry.name))
-    return found
 
 
 def same_files(one: Path, other: Path) -> None:

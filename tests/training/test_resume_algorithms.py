@@ -4,8 +4,8 @@ import signal
 
 import numpy as np
 import pytest
+from processes import WAIT, lines_of, start, wait_for, workers_of
 from safetensors.numpy import load_file
-from test_resume import WAIT, lines_of, start, wait_for, workers_of
 
 import grasp
 from grasp.launch import memory_check
