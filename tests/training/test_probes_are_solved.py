@@ -63,7 +63,7 @@ ASKED = [
 
 
 @pytest.mark.parametrize(("probe", "algo"), ASKED)
-def test_the_policy_solves_it(probe, algo):
+def test_the_policy_solves_the_probe(probe, algo):
     _, runner, state = trained(algo, probe)
     batched = jax.tree.map(lambda x: x[None], state)
     scores = runner.score(batched, jax.random.split(jax.random.key(9), 1))
@@ -71,7 +71,7 @@ def test_the_policy_solves_it(probe, algo):
 
 
 @pytest.mark.parametrize("sharing", ["shared", "separate"])
-def test_the_other_ways_to_share_solve_coordination(sharing):
+def test_other_parameter_sharing_solves_coordination(sharing):
     _, runner, state = trained("grasp-mappo", "coordination", sharing=sharing)
     scores = runner.score(jax.tree.map(lambda x: x[None], state), jax.random.split(jax.random.key(9), 1))
     assert scores.returned.mean() >= probes.SOLVED["coordination"]
@@ -82,7 +82,7 @@ def test_the_other_ways_to_share_solve_coordination(sharing):
 @pytest.mark.parametrize(
     ("probe", "critic"), [(p, "mlp") for p in probes.VALUES] + [(p, "gru") for p in probes.VALUES if p != "truncation"]
 )
-def test_the_critic_knows_every_state_s_value(probe, critic):
+def test_the_critic_learns_the_value_of_every_state(probe, critic):
     config, _, state = trained("mappo", probe, critic=critic)
     for seen, expected in values_along(probe, critic, config, state):
         assert seen == pytest.approx(expected, abs=0.1)
