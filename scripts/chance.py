@@ -24,7 +24,7 @@ def measure(env: Env | Host, episodes: int, seed: int) -> Scores:
     if isinstance(env, Host):
         pool = SimulatorPool(env, COPIES, WORKERS, DEADLINE, RESTARTS)
         try:
-            return host_rollout.evaluate(host_rollout.Stage(pool, at_random()), (), key, episodes)
+            return host_rollout.evaluate(host_rollout.HostEnvs(pool, at_random()), (), key, episodes)
         finally:
             pool.close()
     play = jax.jit(lambda key: evaluate(env, at_random(), (), key, episodes))

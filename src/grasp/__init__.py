@@ -3,7 +3,7 @@
 import grasp, optax
 
 u, info = grasp.consensus.min_norm(grads)              # grads: any pytree with a leading agent axis
-tx = optax.chain(grasp.realign(), optax.adam(5e-4))    # drop-in: every agent steps along g_i + u*
+tx = optax.chain(grasp.realign(), optax.adam(5e-4))    # drop-in: every agent follows g_i + u*
 
 run = grasp.train("grasp-mappo", "mpe/simple_spread", steps=1_000_000, seeds=3)
 team = grasp.load(run.path)
@@ -49,7 +49,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used: whoever wants only the consensus imports only the consensus."""
+    """Load a public name when it is first used, so that `grasp.consensus` can be used without importing the rest."""
     if name == "consensus":
         return importlib.import_module("grasp.consensus")
     if name in _HOMES:

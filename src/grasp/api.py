@@ -137,7 +137,7 @@ def scorer_of(
     """A function (state, key) -> scores. The workers of a simulator run until `held` is closed."""
     if isinstance(env, Env):
         return jax.jit(lambda state, key: score(env, algorithm, state, key, episodes))
-    player = remote_rollout.Player(config, env, algorithm)
+    player = remote_rollout.HostPlayer(config, env, algorithm)
     held.callback(player.close)
     return lambda state, key: host_rollout.evaluate(player.opened(), state, key, episodes)
 
@@ -208,7 +208,7 @@ def play(
         played = film.record(env, algorithm, state, afterwards(seed), episodes, overlay)
     else:
         with closing(SimulatorPool(env, 1, 1, run.config.deadline, run.config.restarts)) as pool:
-            stage = host_rollout.Stage(pool, algorithm, judging=overlay)
+            stage = host_rollout.HostEnvs(pool, algorithm, judging=overlay)
             played = host_rollout.record(stage, state, afterwards(seed), episodes)
     film.save(film.frames(env.spec, played), out)
     return played

@@ -1,6 +1,6 @@
-"""The nouns every room shares, and the law of their axes.
+"""The types that every room shares, and the order of their axes.
 
-Arrays keep one order of axes everywhere, and the agent axis is created at the environment's edge and never merged away:
+Arrays have one order of axes everywhere. The agent axis is created by the environment and never merged with another:
 
 ====  =======================================================
 axis  meaning
@@ -13,7 +13,7 @@ s     features of the global state
 a     actions of one agent
 ====  =======================================================
 
-Functions of an environment are written for one copy (no `B`); the collector adds `B` with `vmap`.
+Functions of an environment are written for one copy (no `B`); the rollout adds `B` with `vmap`.
 """
 
 import difflib
@@ -74,7 +74,7 @@ class Metric:
 
 
 class GraspError(Exception):
-    """A user's mistake: one sentence that names it and says what to type instead. The command line exits with 2."""
+    """A user error: one sentence that names it and what to type instead. The command line exits with code 2."""
 
 
 def suggest(name: str, known: Iterable[str], otherwise: str = "", prefix: str = "") -> str:
@@ -90,7 +90,7 @@ def suggest(name: str, known: Iterable[str], otherwise: str = "", prefix: str = 
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """The sizes of an environment: everything an algorithm may know before the first step."""
+    """The sizes of an environment: all that an algorithm knows before the first step."""
 
     name: str
     num_agents: int
@@ -100,32 +100,32 @@ class EnvSpec:
     horizon: int
     """Steps after which an unfinished episode is truncated."""
     agent_states: bool = False
-    """Whether every agent has a state of its own, `state[N, s]`, for a critic that values each agent's situation."""
+    """Whether every agent has its own state, `state[N, s]`, for a critic with agent-specific states."""
     has_wins: bool = False
     """Whether an episode can be won; without it no win rate is reported."""
     package: str = "grasp"
-    """The distribution whose version decides the dynamics; recorded with every run."""
+    """The distribution whose version determines the dynamics; recorded with every run."""
     version: str = ""
-    """Of that distribution, where another interpreter has it; or of the environment's rules, where they are counted."""
+    """Version of that distribution in another interpreter, or of the environment's own rules; else empty."""
 
     @property
     def state_shape(self) -> tuple[int, ...]:
-        """(s,), or (N, s) where agents have states of their own."""
+        """(s,), or (N, s) for agent-specific states."""
         return (self.num_agents, self.state_dim) if self.agent_states else (self.state_dim,)
 
 
 class Observation(NamedTuple):
-    """What the team sees between two steps. A dead agent keeps its row and at least one legal action."""
+    """The observation of the team between two steps. A dead agent keeps its row and at least one available action."""
 
     obs: Float[Array, "*B N o"]
     state: Float[Array, "*B s"]
-    """The team's; or every agent's, [N, s], where `EnvSpec.agent_states` says so."""
+    """The team's; or every agent's, [N, s], with `EnvSpec.agent_states`."""
     avail: Bool[Array, "*B N a"]
     alive: Bool[Array, "*B N"]
 
 
 class Step(NamedTuple):
-    """The answer to one joint action. `observation` is the true next one, also when the episode has just ended."""
+    """The result of one joint action. `observation` is the next one before any reset, also at the end of an episode."""
 
     observation: Observation
     reward: Float[Array, "*B"]
@@ -135,7 +135,7 @@ class Step(NamedTuple):
 
 
 class Bodies(NamedTuple):
-    """A moment as K round bodies on a plane: what a picture of it shows (`grasp play`)."""
+    """A time step as K discs on a plane, for rendering (`grasp play`)."""
 
     position: Float[Array | np.ndarray, "K 2"]
     radius: Float[Array | np.ndarray, " K"]
@@ -143,28 +143,28 @@ class Bodies(NamedTuple):
     """0 agents, 1 enemies, 2 things."""
     shown: Bool[Array | np.ndarray, " K"]
     health: Float[Array | np.ndarray, " K"] | None = None
-    """The share that is left; None where bodies have none. So with the shield."""
+    """Fraction that is left; None where bodies have no health. `shield` likewise."""
     shield: Float[Array | np.ndarray, " K"] | None = None
     target: Int[Array | np.ndarray, " K"] | None = None
-    """Whom each aims at, -1 for nobody."""
+    """The index of the body that each aims at; -1 for none."""
     mark: Int[Array | np.ndarray, " K"] | None = None
-    """The letter written on each, by its code; 0 for none."""
+    """The character code of the letter on each; 0 for none."""
     lines: Float[Array | np.ndarray, "L 2 2"] | None = None
-    """What is painted on the ground, from point to point."""
+    """Line segments on the ground."""
     fallen: Bool[Array | np.ndarray, " K"] | None = None
-    """Who died earlier, at its last position. A film knows; an environment leaves it out."""
+    """Bodies that died earlier, at their last position. Set by the film; None from an environment."""
 
 
 class Table(NamedTuple):
-    """A moment of a game with a payoff table."""
+    """A time step of a matrix game, for rendering."""
 
     payoff: Float[Array | np.ndarray, "a b"]
     action: Int[Array | np.ndarray, " 2"]
-    """-1 before the first."""
+    """-1 before the first action."""
 
 
 class Env(NamedTuple):
-    """One environment as pure functions. The contract in prose stands in `grasp.envs.base`."""
+    """One environment as pure functions. `grasp.envs.base` documents the contract."""
 
     spec: EnvSpec
     reset: Callable[[Key], tuple[PyTree, Observation]]
@@ -172,31 +172,31 @@ class Env(NamedTuple):
     step: Callable[[PyTree, Int[Array, " N"], Key], tuple[PyTree, Step]]
     """(env_state, action, key) -> (env_state, step)"""
     scene: Callable[[PyTree], Bodies | Table] | None = None
-    """env_state -> what a picture of it shows; None where nobody has said how to draw it"""
+    """env_state -> what to draw; None where the environment cannot be drawn"""
 
 
 class Host(NamedTuple):
-    """An environment that is a program of its own, stepped by worker processes (`grasp.envs.host`)."""
+    """A simulator outside JAX, stepped by worker processes (`grasp.envs.host`)."""
 
     spec: EnvSpec
     command: tuple[str, ...]
-    """What starts a worker: the interpreter, `grasp/envs/workers/serve.py`, the adapter, the task and its options."""
+    """Starts a worker: the interpreter, `grasp/envs/workers/serve.py`, the adapter, the task and its options."""
     scene: Callable[[Float[np.ndarray, "*s"]], Bodies] | None = None
-    """state -> what a picture of it shows; None where its state does not tell"""
+    """state -> what to draw; None where the state does not suffice"""
 
 
 class Decision(NamedTuple):
-    """What an algorithm answers to an observation."""
+    """The result of acting on an observation."""
 
     action: Int[Array, "B N"]
     memory: PyTree
     record: PyTree
-    """What the algorithm wants to find again in the trajectory (PPO: log-probabilities and values)."""
+    """What the algorithm reads again in the trajectory (PPO: log-probabilities and values)."""
     preference: PyTree = ()
-    """[B, N, a]: how much each agent is for each action, from 0 to 1. Nothing learns from it; programs that do not show
-    it do not compute it. So with the value."""
+    """[B, N, a]: action probabilities, or values scaled to [0, 1]. Only for display, and computed only there, as is the
+    value."""
     value: PyTree = ()
-    """[B] (or [B, N]): the discounted return that the team expects, as if no limit cut the episode."""
+    """[B] (or [B, N]): the expected discounted return, as if episodes had no time limit."""
 
 
 class Trajectory(NamedTuple):
@@ -204,33 +204,33 @@ class Trajectory(NamedTuple):
 
     observation: Observation
     memory: PyTree
-    """[T+1, B, ...]: the memory as step t found it, not yet cleared where `first`; the last came out of step T-1."""
+    """[T+1, B, ...]: the memory before step t, not yet cleared where `first`; the last one is after step T-1."""
     first: Bool[Array, "T B"]
-    """Step t opens an episode."""
+    """Whether step t is the first of an episode."""
     action: Int[Array, "T B N"]
     record: PyTree
     reward: Float[Array, "T B"]
     terminated: Bool[Array, "T B"]
     truncated: Bool[Array, "T B"]
     next_observation: Observation
-    """What followed step t, before any reset: what a truncated step bootstraps from."""
+    """The observation after step t, before any reset: a truncated step bootstraps from it."""
 
 
 class Algorithm(NamedTuple):
-    """An algorithm is pure functions over a visible `State`. Memory is all zeros at the start of an episode."""
+    """An algorithm as pure functions of its state. Memory is zero at the start of an episode."""
 
     init: Callable[[Key], PyTree]
     """key -> state"""
     memory: Callable[[int], PyTree]
-    """num_envs -> the memory [B, ...] of an episode's start"""
+    """num_envs -> the memory [B, ...] at the start of an episode"""
     act: Callable[[PyTree, PyTree, Observation, Key, bool], Decision]
     """(state, memory, observation, key, greedy) -> decision"""
     update: Callable[[PyTree, Trajectory, Key], tuple[PyTree, Metrics]]
     """(state, trajectory, key) -> (state, metrics)"""
     acting: tuple[str, ...]
-    """The fields of `State` that acting needs."""
+    """The fields of the state that acting needs."""
     judging: tuple[str, ...] = ()
-    """Those that `Decision.value` needs beside them. A snapshot keeps both."""
+    """The further fields that `Decision.value` needs. A snapshot has both."""
     replays: int = 0
-    """Episodes that the field `replay` of `State` can hold (grasp.algos.replay_buffer), 0 where there is none.
-    Finished ones are stored beside checkpoints, not in them."""
+    """Size in episodes of the state's `replay` (grasp.algos.replay_buffer); 0 where it has none. Finished episodes are
+    stored beside checkpoints, not in them."""

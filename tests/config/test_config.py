@@ -13,13 +13,13 @@ from grasp.config.hyperparameters import ALGORITHMS
 from grasp.types import GraspError
 
 
-def test_grasp_mappo_is_mappo_with_one_argument_changed():
+def test_grasp_mappo_is_mappo_with_one_option_changed():
     plain, grasp = config.ALGORITHMS["mappo"], config.ALGORITHMS["grasp-mappo"]
     changed = [f.name for f in fields(plain) if getattr(plain, f.name) != getattr(grasp, f.name)]
     assert changed == ["operator"]
 
 
-def test_a_configuration_survives_its_file():
+def test_a_configuration_is_read_back_as_it_was_written():
     chosen = config.configure("grasp-mappo", "probe/value", {"steps": 64_000, "lr": 1e-3, "sharing": "shared"})
     assert config.from_json(config.to_json(chosen), "config.json") == chosen
     assert chosen.eval_interval == 3_200
@@ -129,7 +129,7 @@ def test_an_impossible_choice_is_refused_in_one_sentence(options, sentence):
     assert "\n" not in str(mistake.value)
 
 
-def test_an_unknown_algorithm_gets_the_nearest():
+def test_the_nearest_algorithm_is_suggested():
     with pytest.raises(GraspError, match="unknown algorithm 'grasp-mapo'; did you mean 'grasp-mappo'?"):
         config.defaults("grasp-mapo")
 
@@ -205,8 +205,8 @@ SIZES = ("num_envs", "rollout", "epochs", "minibatches", "clip", "gamma")
         ("happo", "mpe/simple_spread", (20, 200, 5, 1, 0.2, 0.99)),
     ],
 )
-def test_tuned_sizes_are_the_references(algo, env, sizes):
-    """ALGORITHMS 2.7 and 3.3, once more by hand."""
+def test_tuned_sizes_are_those_of_the_reference_code(algo, env, sizes):
+    """Copied from on-policy's and HARL's scripts."""
     hyper = config.configure(algo, env, {"preset": "tuned"}).hyper
     assert tuple(getattr(hyper, name) for name in SIZES) == sizes
     if env == "mpe/simple_spread" and algo == "mappo":
@@ -239,14 +239,14 @@ REPLAYED = (
         ("vdn", "grf/academy_counterattack_hard", (16, 2000, 128, 5e-4, 1.0, 100_000, 256, 32, 64, 0.999)),
     ],
 )
-def test_tuned_replays_are_the_references(algo, env, sizes):
-    """ALGORITHMS 4.4 and 5, once more by hand."""
+def test_tuned_replay_buffers_are_those_of_the_reference_code(algo, env, sizes):
+    """Copied from PyMARL2's and MA2E's configurations."""
     hyper = config.configure(algo, env, {"preset": "tuned"}).hyper
     assert tuple(getattr(hyper, name) for name in REPLAYED) == sizes
     assert hyper.target_interval == (1 if env.startswith("grf") else 200)
 
 
-def test_where_the_reference_has_no_settings_none_are_made_up():
+def test_a_scenario_without_reference_settings_is_refused():
     with pytest.raises(GraspError, match="mappo has no tuned settings for matrix/climbing"):
         config.configure("grasp-mappo", "matrix/climbing", {"preset": "tuned"})
     with pytest.raises(GraspError, match="qmix has no tuned settings for grf/academy_corner"):
@@ -283,7 +283,7 @@ def test_pretraining_that_does_not_count_adds_whole_iterations():
     ],
 )
 @pytest.mark.parametrize("algo", ["mappo", "happo", "qmix", "ma2e"])
-def test_skirmish_has_the_settings_of_the_map_it_stands_for(algo, ours, theirs):
+def test_skirmish_has_the_settings_of_its_map_in_smac(algo, ours, theirs):
     made = [config.configure(algo, env, {"preset": "tuned"}).hyper for env in (ours, theirs)]
     assert made[0] == made[1] != ALGORITHMS[algo]
 

@@ -84,7 +84,7 @@ def assert_same(one, other):
 def test_both_collectors_give_the_same_trajectory(opened, groups):
     algorithm, state = learner()
     env, key = twin(), jax.random.key(0)
-    stage = host_rollout.Stage(opened(), algorithm, groups)
+    stage = host_rollout.HostEnvs(opened(), algorithm, groups)
     stage.begin(lambda copy: 0)
     arena = rollout.open_arena(env, algorithm, 4, key)
     for _ in range(2):  # the second starts in the middle of an episode
@@ -100,7 +100,7 @@ def test_both_collectors_give_the_same_trajectory(opened, groups):
 
 def test_every_step_of_every_group_has_its_own_key(opened):
     """All actions of agent 0 of the toy are legal at every step."""
-    stage = host_rollout.Stage(opened(), at_random())
+    stage = host_rollout.HostEnvs(opened(), at_random())
     stage.begin(lambda copy: 0)
     action = host_rollout.collect(stage, (), jax.random.key(0), 12)[0].action[..., 0]
     assert (np.ptp(action, axis=0) > 0).all(), "all steps have the same key"
@@ -114,12 +114,12 @@ def test_a_failed_worker_is_replaced_and_its_running_episodes_are_not_in_the_bat
     algorithm, state = learner()
     deadline = 5.0 if fault == "hang" else 20.0
     pool = opened(fault=fault, at=8, once=str(tmp_path / "once"), deadline=deadline)
-    stage = host_rollout.Stage(pool, algorithm)
+    stage = host_rollout.HostEnvs(pool, algorithm)
     stage.begin(lambda copy: 0)
     found, _, restarts = host_rollout.collect(stage, state, jax.random.key(0), 12)
     assert (tmp_path / "once").exists()
     assert restarts == 1
-    expected = host_rollout.Stage(opened(), algorithm)
+    expected = host_rollout.HostEnvs(opened(), algorithm)
     expected.begin(lambda copy: 0)
     # under a greedy policy all episodes of the toy are equal, so the batch without broken episodes is known
     assert_same(
@@ -140,9 +140,9 @@ def without_unread_memory(trajectory):
 def test_a_lost_episode_is_removed_from_a_full_column(opened):
     algorithm, _ = learner()
     pool = opened(workers=1)
-    stage = host_rollout.Stage(pool, algorithm, 2)
+    stage = host_rollout.HostEnvs(pool, algorithm, 2)
     stage.begin(lambda copy: 0)
-    columns = host_rollout.Columns(stage, 12)
+    columns = host_rollout.RolloutBuffer(stage, 12)
     columns.time[:] = 12
     columns.since[:] = [12, 11, 3, 0]
     columns.rewind(np.array([1, 2, 3]))
@@ -155,7 +155,7 @@ def test_a_lost_episode_is_removed_from_a_full_column(opened):
 
 
 def test_every_worker_has_copies_in_each_group(opened):
-    stage = host_rollout.Stage(opened(num_envs=6, workers=2), learner()[0])
+    stage = host_rollout.HostEnvs(opened(num_envs=6, workers=2), learner()[0])
     assert [group.tolist() for group in stage.groups] == [[0, 2, 4], [1, 3, 5]]
     assert all(set(stage.pool.owner[group]) == {0, 1} for group in stage.groups)
 
@@ -163,7 +163,7 @@ def test_every_worker_has_copies_in_each_group(opened):
 def test_too_many_failures_raise_one_sentence(opened):
     algorithm, state = learner()
     pool = opened(fault="crash", at=3, restarts=2)
-    stage = host_rollout.Stage(pool, algorithm)
+    stage = host_rollout.HostEnvs(pool, algorithm)
     stage.begin(lambda copy: 0)
     with pytest.raises(SimulatorFault, match="exited with code 3, after 2 other workers had been replaced"):
         host_rollout.collect(stage, state, jax.random.key(0), 12)
@@ -173,7 +173,7 @@ def test_evaluation_plays_every_episode_once_when_workers_fail(opened, tmp_path)
     algorithm, state = learner()
     scores = [
         host_rollout.evaluate(
-            host_rollout.Stage(opened(num_envs=3, seeded=True, **options), algorithm), state, jax.random.key(5), 10
+            host_rollout.HostEnvs(opened(num_envs=3, seeded=True, **options), algorithm), state, jax.random.key(5), 10
         )
         for options in ({}, {"fault": "crash", "at": 7, "once": str(tmp_path / "once")})
     ]
@@ -187,7 +187,7 @@ def test_evaluation_equals_that_of_a_device_environment(opened):
     from grasp.training.evaluation import evaluate
 
     algorithm, state = learner()
-    found = host_rollout.evaluate(host_rollout.Stage(opened(), algorithm), state, jax.random.key(0), 6)
+    found = host_rollout.evaluate(host_rollout.HostEnvs(opened(), algorithm), state, jax.random.key(0), 6)
     assert_same(found, evaluate(twin(), algorithm, state, jax.random.key(0), 6))
 
 
@@ -202,12 +202,12 @@ def test_a_film_shows_every_step_of_its_episodes_and_no_lost_episode(opened, tmp
     for options in ({}, crash):
         pool = opened(num_envs=1, workers=1, seeded=True, **options)
         pool.host = pool.host._replace(scene=dot)
-        films.append(host_rollout.record(host_rollout.Stage(pool, algorithm), state, jax.random.key(5), 4))
+        films.append(host_rollout.record(host_rollout.HostEnvs(pool, algorithm), state, jax.random.key(5), 4))
     assert (tmp_path / "once").exists()
     assert_same([e._replace(scenes=[s.position for s in e.scenes]) for e in films[0]],
                 [e._replace(scenes=[s.position for s in e.scenes]) for e in films[1]])  # fmt: skip
     scores = host_rollout.evaluate(
-        host_rollout.Stage(opened(num_envs=1, workers=1, seeded=True), algorithm), state, jax.random.key(5), 4
+        host_rollout.HostEnvs(opened(num_envs=1, workers=1, seeded=True), algorithm), state, jax.random.key(5), 4
     )
     for episode, returned, length, won in zip(films[0], *scores, strict=True):
         assert float(episode.reward.sum()) == returned
@@ -222,7 +222,9 @@ def test_a_film_shows_every_step_of_its_episodes_and_no_lost_episode(opened, tmp
 def test_a_simulator_without_a_scene_cannot_be_filmed(opened):
     algorithm, state = learner()
     with pytest.raises(GraspError, match="host/toy cannot be drawn"):
-        host_rollout.record(host_rollout.Stage(opened(num_envs=1, workers=1), algorithm), state, jax.random.key(5), 1)
+        host_rollout.record(
+            host_rollout.HostEnvs(opened(num_envs=1, workers=1), algorithm), state, jax.random.key(5), 1
+        )
 
 
 def test_seeds_of_a_copy_depend_only_on_the_key_and_its_index():

@@ -1,4 +1,4 @@
-"""Files that hold trees: written whole, checked when read."""
+"""Checkpoint files: written atomically, verified when read."""
 
 import errno
 
@@ -20,7 +20,7 @@ def tree():
     }
 
 
-def test_a_tree_comes_back_as_it_was(tree, tmp_path):
+def test_a_tree_is_restored_exactly(tree, tmp_path):
     path = tmp_path / checkpoint.name_of(7)
     checkpoint.save(path, tree, {"journal": "12"})
     found, words = checkpoint.load(path, jax.eval_shape(lambda: tree))
@@ -41,7 +41,7 @@ def test_a_truncated_file_is_named_and_not_loaded(tree, tmp_path, keep):
         checkpoint.load(path, tree)
 
 
-def test_one_flipped_bit_is_noticed(tree, tmp_path):
+def test_one_flipped_bit_is_detected(tree, tmp_path):
     path = tmp_path / checkpoint.name_of(1)
     checkpoint.save(path, tree, {})
     data = bytearray(path.read_bytes())
@@ -58,7 +58,7 @@ def test_a_tree_of_another_shape_is_refused(tree, tmp_path):
         checkpoint.load(path, tree | {"flags": jnp.zeros(3, bool)})
 
 
-def test_a_full_disk_leaves_the_old_file_and_no_scraps(tree, tmp_path, monkeypatch):
+def test_a_full_disk_leaves_the_old_file_and_no_partial_one(tree, tmp_path, monkeypatch):
     path = tmp_path / checkpoint.name_of(1)
     checkpoint.save(path, tree, {})
     before = path.read_bytes()

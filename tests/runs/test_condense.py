@@ -97,7 +97,7 @@ def test_a_condensed_run_is_not_condensed_again(finished, tmp_path):
     assert not (tmp_path / "smaller").exists()
 
 
-def test_of_many_iterations_some_stay_at_even_distances_and_the_last_among_them():
+def test_iterations_are_kept_at_even_intervals_up_to_the_last():
     lines = [
         {"kind": "iteration", "env_steps": k, "seed": 0, "u_ratio": k / 3, "weights": [1], "signal": 0.5}
         for k in range(1, 1001)
@@ -151,7 +151,7 @@ def test_a_run_without_an_evaluation_is_refused(tmp_path):
     assert not (tmp_path / "small").exists()
 
 
-def test_only_what_a_comparison_draws_stays_of_an_iteration():
+def test_lists_of_iterations_are_dropped():
     (kept,) = condensing.shortened(
         [{"kind": "iteration", "env_steps": 1, "seed": 0, "conflict_rate": 0.123456789, "cosines": [0.0] * 351}]
     )

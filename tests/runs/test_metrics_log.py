@@ -17,7 +17,7 @@ def test_a_float32_survives_the_file_exactly(value):
     assert np.float32(json.loads(json.dumps(plain(number)))) == number
 
 
-def test_arrays_become_lists_and_what_is_no_number_null():
+def test_arrays_become_lists_and_nan_becomes_null():
     values = {
         "a": np.float32([[1, 2], [3, np.nan]]),
         "b": np.int64(3),

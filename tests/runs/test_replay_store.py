@@ -1,4 +1,4 @@
-"""Finished episodes on disk: each written once, only what was played, and exactly what the replay held."""
+"""The replay buffer on disk: each episode once, without padding, restored exactly."""
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,7 @@ def rollout(seed):
 
 
 def history(number):
-    """Replays after each of some rollouts."""
+    """Replay buffers after each of several rollouts."""
     found, append = replay_buffer.empty(SPEC, CAPACITY, NUM_ENVS), jax.jit(replay_buffer.append)
     for seed in range(number):
         found = append(found, rollout(seed))
@@ -49,7 +49,7 @@ def save(folder, held):
 
 
 def played(held, numbers):
-    """Finished episodes without what lies beyond their ends."""
+    """Finished episodes without padding."""
     return replay_store.packed(jax.device_get(replay_buffer.numbered(held, jnp.asarray(numbers))))
 
 
@@ -58,7 +58,7 @@ def same(one, other):
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_replay_comes_back_whole_and_goes_on_alike(tmp_path):
+def test_a_replay_buffer_is_restored_and_continues_exactly(tmp_path):
     append = jax.jit(replay_buffer.append)
     for step, held in enumerate(history(9)):
         save(tmp_path, held)
@@ -72,7 +72,7 @@ def test_a_replay_comes_back_whole_and_goes_on_alike(tmp_path):
     assert held.finished > 2 * CAPACITY
 
 
-def test_a_segment_is_written_once_and_leaves_out_what_was_not_played(tmp_path):
+def test_a_segment_is_written_once_and_has_no_padding(tmp_path):
     seen = {}
     for held in history(4):
         save(tmp_path, held)
@@ -102,7 +102,7 @@ def test_segments_after_the_checkpoint_are_removed_and_old_ones_pruned(tmp_path)
 
 
 @pytest.mark.parametrize("fault", ["lost", "torn", "changed"])
-def test_a_missing_or_damaged_segment_is_noticed(tmp_path, fault):
+def test_a_missing_or_damaged_segment_is_detected(tmp_path, fault):
     held = list(history(5))
     for one in held:
         save(tmp_path, one)
@@ -114,7 +114,7 @@ def test_a_missing_or_damaged_segment_is_noticed(tmp_path, fault):
         replay_store.restore(tmp_path, jax.device_get(replay_buffer.tail(held[-1])), CAPACITY)
 
 
-def test_more_episodes_than_the_replay_holds_may_finish_between_two_checkpoints(tmp_path):
+def test_more_episodes_than_the_buffer_holds_may_finish_between_two_checkpoints(tmp_path):
     held = list(history(9))
     save(tmp_path, held[0])
     save(tmp_path, held[-1])

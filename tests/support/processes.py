@@ -29,3 +29,17 @@ def wait_for(condition, process: subprocess.Popen) -> None:
         assert time.monotonic() < end, f"the condition did not hold within {WAIT:.0f} s"
         assert process.poll() is None, process.communicate()[0]
         time.sleep(0.02)
+
+
+def workers_of(path: Path) -> list[int]:
+    """The worker processes of a run."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"grasp.launch.worker" in words and str(path).encode() in words:
+                found.append(int(entry.name))
+    return found

@@ -1,4 +1,4 @@
-"""Training with simulators: real worker processes, really killed; nothing lost, nothing left behind."""
+"""Training with simulators: real worker processes, killed with signals; no data lost, no process left."""
 
 import itertools
 import os
@@ -27,7 +27,7 @@ from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
 class Meet(ParallelEnv):
-    """Two agents are paid for the same choice; `crash` names a file whose existence makes every step fail."""
+    """Two agents are rewarded for the same choice; `crash` names a file whose existence makes every step fail."""
 
     metadata = {"name": "meet"}
     possible_agents = ["left", "right"]
@@ -120,7 +120,7 @@ def gone(here: Path) -> bool:
 
 
 @pytest.mark.parametrize("algo", ["mappo", "qmix"])
-def test_workers_killed_during_training_cost_nothing_but_their_episodes(here, algo):
+def test_workers_killed_during_training_lose_only_their_episodes(here, algo):
     sizes = (
         SIZES if algo == "mappo" else {k: v for k, v in SIZES.items() if k not in ("chunk", "epochs")} | {"batch": 4}
     )
@@ -144,7 +144,7 @@ def test_workers_killed_during_training_cost_nothing_but_their_episodes(here, al
 
 
 @pytest.mark.parametrize("algo", ["mappo", "qmix"])
-def test_a_run_killed_with_its_simulators_resumes_as_if_nothing_had_happened(here, algo):
+def test_a_run_killed_with_its_simulators_resumes_exactly(here, algo):
     straight, cut = here / "straight", here / "cut"
     whole = start("train", algo, env_of(here), *options(algo), "--out", str(straight))
     words = whole.communicate(timeout=WAIT)[0]
@@ -160,7 +160,7 @@ def test_a_run_killed_with_its_simulators_resumes_as_if_nothing_had_happened(her
     assert all((a[name] == b[name]).all() for name in a)
 
 
-def test_an_interrupt_leaves_no_simulator_and_a_run_to_resume(here):
+def test_an_interrupt_ends_all_simulators_and_the_run_can_be_resumed(here):
     process = start("train", "mappo", env_of(here, slow=0.01), *options(), "--out", "run")
     wait_for(lambda: len(lines_of(here / "run")) >= 2, process)
     process.send_signal(signal.SIGINT)
@@ -203,14 +203,14 @@ def test_simulators_that_fail_in_an_evaluation_end_in_a_checkpoint_and_resume_wi
         """All simulators fail in one evaluation."""
 
         def broken(*given):
-            programs, calls = build(*given), itertools.count()
+            runner, calls = build(*given), itertools.count()
 
             def fail(*arguments):
                 if next(calls) == due:
                     (here / "broken").touch()
-                return getattr(programs, score)(*arguments)
+                return getattr(runner, score)(*arguments)
 
-            return programs._replace(**{score: fail})
+            return runner._replace(**{score: fail})
 
         return broken
 
@@ -227,18 +227,18 @@ def test_simulators_that_fail_in_an_evaluation_end_in_a_checkpoint_and_resume_wi
         assert lines_of(cut.path) == lines_of(straight.path)
 
 
-def test_restarts_of_the_last_evaluation_are_told(here, monkeypatch):
+def test_restarts_during_the_last_evaluation_are_logged(here, monkeypatch):
     config = resolved(configure("mappo", env_of(here), SIZES | {"steps": 80}), simulated=True)
     build = loop.build
 
     def struck(*given):
-        programs = build(*given)
+        runner = build(*given)
 
         def score_best(*arguments):
             os.kill(next(pid for pid in simulators(here) if os.getsid(pid) == pid), signal.SIGKILL)
-            return programs.score_best(*arguments)
+            return runner.score_best(*arguments)
 
-        return programs._replace(score_best=score_best)
+        return runner._replace(score_best=score_best)
 
     monkeypatch.setattr(loop, "build", struck)
     loop.train(runs.create(here / "run", config, envs.make(config.env).spec), [0], lambda line: None)

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.learning
 
 @pytest.fixture(autouse=True)
 def forget_each_program():
-    """Every test compiles whole training programs, which none of the others uses."""
+    """Every test compiles whole training programs, which no other test uses."""
     yield
     jax.clear_caches()
 
@@ -45,11 +45,11 @@ def trained(algo, probe, **options):
     steps = ITERATIONS * SMALL["num_envs"] * SMALL["rollout"]
     own = FAMILY[type(ALGORITHMS[algo])]
     config = configure(algo, f"probe/{probe}", {"steps": steps, **SMALL, **own, **options})
-    programs = build(config, 1)
-    run = programs.begin([0])
+    runner = build(config, 1)
+    run = runner.begin([0])
     for _ in range(config.iterations):
-        run, _ = programs.advance(run)
-    return config, programs, jax.tree.map(lambda x: x[0], run.state)
+        run, _ = runner.advance(run)
+    return config, runner, jax.tree.map(lambda x: x[0], run.state)
 
 
 # A monotone mixer cannot represent `coordination`, which pays for choosing differently whoever chooses what: there the
@@ -63,17 +63,17 @@ ASKED = [
 
 
 @pytest.mark.parametrize(("probe", "algo"), ASKED)
-def test_the_policy_solves_it(probe, algo):
-    _, programs, state = trained(algo, probe)
+def test_the_policy_solves_the_probe(probe, algo):
+    _, runner, state = trained(algo, probe)
     batched = jax.tree.map(lambda x: x[None], state)
-    scores = programs.score(batched, jax.random.split(jax.random.key(9), 1))
+    scores = runner.score(batched, jax.random.split(jax.random.key(9), 1))
     assert scores.returned.mean() >= probes.SOLVED[probe]
 
 
 @pytest.mark.parametrize("sharing", ["shared", "separate"])
-def test_the_other_ways_to_share_solve_coordination(sharing):
-    _, programs, state = trained("grasp-mappo", "coordination", sharing=sharing)
-    scores = programs.score(jax.tree.map(lambda x: x[None], state), jax.random.split(jax.random.key(9), 1))
+def test_other_parameter_sharing_solves_coordination(sharing):
+    _, runner, state = trained("grasp-mappo", "coordination", sharing=sharing)
+    scores = runner.score(jax.tree.map(lambda x: x[None], state), jax.random.split(jax.random.key(9), 1))
     assert scores.returned.mean() >= probes.SOLVED["coordination"]
 
 
@@ -82,7 +82,7 @@ def test_the_other_ways_to_share_solve_coordination(sharing):
 @pytest.mark.parametrize(
     ("probe", "critic"), [(p, "mlp") for p in probes.VALUES] + [(p, "gru") for p in probes.VALUES if p != "truncation"]
 )
-def test_the_critic_knows_every_state_s_value(probe, critic):
+def test_the_critic_learns_the_value_of_every_state(probe, critic):
     config, _, state = trained("mappo", probe, critic=critic)
     for seen, expected in values_along(probe, critic, config, state):
         assert seen == pytest.approx(expected, abs=0.1)

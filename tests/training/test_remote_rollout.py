@@ -1,4 +1,4 @@
-"""Shares of a batch: the same wherever they are played, joined in order, and never older than they may be."""
+"""Parts of a batch from several nodes: independent of the node, joined in order, and within the staleness."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from grasp import algos
 from grasp.config import LARGEST, configure
 from grasp.envs.host import SimulatorPool, from_adapter
 from grasp.training import host_rollout, remote_rollout, runner
-from grasp.training.remote_rollout import Guest, Player, Share
+from grasp.training.remote_rollout import HostPlayer, RolloutPart, RolloutWorker
 from grasp.training.rollout import Outcome
 from grasp.types import GraspError, Observation, Trajectory
 
@@ -25,7 +25,7 @@ KEY = jax.random.key(7)
 
 @pytest.fixture
 def host(monkeypatch):
-    """A toy whose episodes differ by their seeds, under whatever name an environment is asked for."""
+    """A toy environment whose episodes differ by their seeds; every environment's name stands for it."""
     made = from_adapter("host/toy", sys.executable, TOY, "toy", {"seeded": True})
     monkeypatch.setattr(remote_rollout.envs, "make", lambda name: made)
     return made
@@ -33,11 +33,11 @@ def host(monkeypatch):
 
 @pytest.fixture
 def opened():
-    """What is closed when the test ends."""
-    things = []
-    yield lambda thing: things.append(thing) or thing
-    for thing in things:
-        thing.close()
+    """Closes what it is given when the test ends."""
+    resources = []
+    yield lambda resource: resources.append(resource) or resource
+    for resource in resources:
+        resource.close()
 
 
 def config_of(**options):
@@ -48,7 +48,7 @@ def made(host, greedy=False, **options):
     """A configuration, its algorithm, and a state of it."""
     config = config_of(**options)
     algorithm = algos.make(config, host.spec)
-    if greedy:  # so that keys do not matter
+    if greedy:  # so that actions do not depend on keys
         act = algorithm.act
         algorithm = algorithm._replace(act=lambda state, memory, seen, key, _: act(state, memory, seen, key, True))
     return config, algorithm, algorithm.init(jax.random.key(3))
@@ -59,21 +59,21 @@ def assert_same(one, other, rounding=0.0):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=0, atol=rounding)
 
 
-def test_two_machines_give_the_columns_that_one_would(host, opened):
+def test_two_nodes_give_the_columns_of_one(host, opened):
     config, algorithm, state = made(host, greedy=True)
-    stage = host_rollout.Stage(opened(SimulatorPool(host, 4, 1, 20.0, 0)), algorithm)
+    stage = host_rollout.HostEnvs(opened(SimulatorPool(host, 4, 1, 20.0, 0)), algorithm)
     stage.begin(host_rollout.episode_seeds(jax.random.fold_in(KEY, LARGEST), 4))
-    players = [opened(Player(config, host, algorithm, number)) for number in (0, 1)]
+    players = [opened(HostPlayer(config, host, algorithm, number)) for number in (0, 1)]
     for fresh in (True, False):  # the second begins in mid-episode
         trajectory, outcome, _ = host_rollout.collect(stage, state, KEY, 12)
-        assert np.ptp(trajectory.observation.obs[0, :, :, 2:], axis=0).any(), "seeds tell copies apart"
+        assert np.ptp(trajectory.observation.obs[0, :, :, 2:], axis=0).any(), "copies have different seeds"
         found = remote_rollout.joined([player.play(0, state, KEY, fresh) for player in players])
-        assert_same(found, (trajectory, outcome), 1e-6)  # of fewer rows, a product of matrices rounds otherwise
+        assert_same(found, (trajectory, outcome), 1e-6)  # matrix products of other shapes round differently
 
 
-def test_restarts_of_an_evaluation_do_not_count_against_the_iteration_after_it(host, opened):
+def test_restarts_during_an_evaluation_do_not_count_for_the_next_iteration(host, opened):
     config, algorithm, state = made(host, restarts=1)
-    player = opened(Player(config, host, algorithm))
+    player = opened(HostPlayer(config, host, algorithm))
     pool = player.opened().pool
     pool.restarts = pool.unreported = 1  # in an evaluation
     assert pool.take_unreported() == 1
@@ -83,109 +83,110 @@ def test_restarts_of_an_evaluation_do_not_count_against_the_iteration_after_it(h
     assert player.play(1, state, KEY, False).restarts == 1
 
 
-def test_actions_follow_from_a_share_s_number_and_from_nothing_else(host, opened):
-    plain = from_adapter("host/toy", sys.executable, TOY, "toy", {})  # all its episodes begin alike
+def test_actions_depend_only_on_the_number_of_the_node(host, opened):
+    plain = from_adapter("host/toy", sys.executable, TOY, "toy", {})  # all episodes begin in the same state
     config, algorithm, state = made(plain)
     played = [
-        opened(Player(config, plain, algorithm, number)).play(3, state, KEY, True).trajectory for number in (0, 1, 1)
+        opened(HostPlayer(config, plain, algorithm, number)).play(3, state, KEY, True).trajectory
+        for number in (0, 1, 1)
     ]
     assert_same(played[1], played[2])
     assert (played[0].action != played[1].action).any()
     assert (played[1].action[:, 0] != played[1].action[:, 1]).any()
 
 
-def test_a_guest_plays_an_order_as_the_learner_would(host, opened):
+def test_a_worker_plays_a_request_as_the_learner_would(host, opened):
     config, algorithm, _ = made(host)
-    guest, player = opened(Guest(config, 1, None)), opened(Player(config, host, algorithm, 1))
-    simulated = runner.Simulated(config, host, algorithm)
+    worker, player = opened(RolloutWorker(config, 1, None)), opened(HostPlayer(config, host, algorithm, 1))
+    learner = runner.HostRunner(config, host, algorithm)
     for iteration, fresh in ((5, True), (6, False)):
-        state = algorithm.init(jax.random.key(iteration))  # learned meanwhile
+        state = algorithm.init(jax.random.key(iteration))  # updated in between
         run = runner.RunState(*runner.one((state, ())), KEY[None], jnp.array([5]))
-        order = simulated.order(run, iteration, fresh)
-        assert (order.iteration, order.version, order.fresh) == (iteration, 5, fresh)
+        request = learner.request(run, iteration, fresh)
+        assert (request.iteration, request.version, request.fresh) == (iteration, 5, fresh)
         key = jax.random.split(jax.random.fold_in(KEY, iteration))[0]
-        assert_same(guest.play(order), player.play(5, state, key, fresh))
+        assert_same(worker.play(request), player.play(5, state, key, fresh))
 
 
-def share_of(version, ended, returned, restarts=0):
-    """One whose outcome is told."""
+def part_of(version, ended, returned, restarts=0):
+    """A part with a given outcome."""
     ended, returned = np.array(ended), np.array(returned, np.float32)
     rows = np.zeros(ended.shape)
     seen = Observation(rows, rows, rows, rows)
     trajectory = Trajectory(seen, np.zeros((len(rows) + 1, *rows.shape[1:])), *[rows] * 6, seen)
-    return Share(version, trajectory, Outcome(ended, returned, np.full(ended.shape, 4), returned > 5), restarts)
+    return RolloutPart(version, trajectory, Outcome(ended, returned, np.full(ended.shape, 4), returned > 5), restarts)
 
 
-def test_metrics_of_shares_are_means_over_all_their_episodes():
+def test_metrics_are_means_over_the_episodes_of_all_parts():
     parts = [
-        share_of(8, [[True, False], [True, True]], [[1, 99], [2, 6]], restarts=1),
-        share_of(6, [[False, False, False], [False, True, False]], [[99, 99, 99], [99, 11, 99]], restarts=2),
+        part_of(8, [[True, False], [True, True]], [[1, 99], [2, 6]], restarts=1),
+        part_of(6, [[False, False, False], [False, True, False]], [[99, 99, 99], [99, 11, 99]], restarts=2),
     ]
     trajectory, outcome = remote_rollout.joined(parts)
     assert trajectory.reward.shape == (2, 5)
     assert trajectory.memory.shape == (3, 5)
-    told = remote_rollout.described(parts, outcome, True) | remote_rollout.provenance(parts, 8, 1)
-    assert {name: float(value) for name, value in told.items()} == {
+    metrics = remote_rollout.simulator_metrics(parts, outcome, True) | remote_rollout.node_metrics(parts, 8, 1)
+    assert {name: float(value) for name, value in metrics.items()} == {
         "episodes": 4, "train_return": 5.0, "train_length": 4.0, "train_win_rate": 0.5, "restarts": 3, "nodes": 2,
         "lost_nodes": 1, "staleness": 2, "played_steps": 10,
     }  # fmt: skip
-    none = [share_of(0, [[False]], [[99]])] * 2
-    assert np.isnan(remote_rollout.described(none, remote_rollout.joined(none)[1], False)["train_return"])
+    none = [part_of(0, [[False]], [[99]])] * 2
+    assert np.isnan(remote_rollout.simulator_metrics(none, remote_rollout.joined(none)[1], False)["train_return"])
 
 
-class Fakes:
-    """Guests in this process, of whom the last may be late, and may be lost."""
+class LocalRollouts:
+    """Workers in this process, of which the last may be late or fail."""
 
-    def __init__(self, guests, lateness=0, lost_at=99):
-        self.guests, self.lateness, self.lost_at = guests, lateness, lost_at
-        self.owed, self.orders, self.waits = {}, [], []
+    def __init__(self, workers, lateness=0, fails_at=99):
+        self.workers, self.lateness, self.fails_at = workers, lateness, fails_at
+        self.pending, self.requests, self.waits = {}, [], []
 
-    def ask(self, order):
-        self.orders.append((order.iteration, order.version, order.fresh))
-        for guest in self.guests:
-            self.owed.setdefault(guest, (order, len(self.waits)))
+    def request(self, request):
+        self.requests.append((request.iteration, request.version, request.fresh))
+        for worker in self.workers:
+            self.pending.setdefault(worker, (request, len(self.waits)))
 
-    def take(self, due):
+    def receive(self, due):
         self.waits.append(due)
-        if len(self.waits) > self.lost_at and len(self.guests) > 1:
-            self.owed.pop(self.guests.pop())
+        if len(self.waits) > self.fails_at and len(self.workers) > 1:
+            self.pending.pop(self.workers.pop())
         found = []
-        for guest in self.guests:
-            order, since = self.owed.get(guest, (None, 0))
-            late = guest is self.guests[-1] and len(self.waits) - since <= self.lateness
-            if order is not None and (order.iteration <= due or not late):
-                found.append(guest.play(order))
-                del self.owed[guest]
+        for worker in self.workers:
+            request, since = self.pending.get(worker, (None, 0))
+            late = worker is self.workers[-1] and len(self.waits) - since <= self.lateness
+            if request is not None and (request.iteration <= due or not late):
+                found.append(worker.play(request))
+                del self.pending[worker]
         return found
 
     def missing(self):
-        return 2 - len(self.guests)
+        return 2 - len(self.workers)
 
     def close(self):
-        for guest in self.guests:
-            guest.close()
+        for worker in self.workers:
+            worker.close()
 
 
 def trained(host, opened, staleness, iterations=7, **fake):
-    """Some iterations with two other machines; their metrics, and what the machines heard."""
+    """Some iterations with two other nodes: their metrics, and the requests."""
     config = config_of(num_envs=6, nodes=3, staleness=staleness, steps=72 * 9, eval_interval=72 * 5)
     algorithm = algos.make(config, host.spec)
-    fakes = Fakes([opened(Guest(config, number, None)) for number in (1, 2)], **fake)
-    simulated = opened(runner.Simulated(config, host, algorithm, None, fakes))
+    remote = LocalRollouts([opened(RolloutWorker(config, number, None)) for number in (1, 2)], **fake)
+    learner = opened(runner.HostRunner(config, host, algorithm, None, remote))
     run = runner.RunState(*runner.one((algorithm.init(jax.random.key(3)), ())), KEY[None], jnp.array([0]))
     lines = []
     for iteration in range(iterations):
-        run, metrics = simulated.advance(run)
+        run, metrics = learner.advance(run)
         lines.append({name: np.asarray(value)[0].item() for name, value in metrics.items()})
         if config.is_evaluation(iteration + 1):
-            simulated.training = False
-    return lines, fakes
+            learner.training = False
+    return lines, remote
 
 
 @pytest.mark.slow
-def test_without_staleness_all_play_with_the_newest_policy(host, opened):
-    lines, fakes = trained(host, opened, 0)
-    assert fakes.orders == [(i, i, i in (0, 5)) for i in range(7)]
+def test_without_staleness_all_nodes_play_with_the_newest_policy(host, opened):
+    lines, remote = trained(host, opened, 0)
+    assert remote.requests == [(i, i, i in (0, 5)) for i in range(7)]
     assert [line["staleness"] for line in lines] == [0] * 7
     assert [line["played_steps"] for line in lines] == [72] * 7
     again, _ = trained(host, opened, 0)
@@ -193,26 +194,26 @@ def test_without_staleness_all_play_with_the_newest_policy(host, opened):
 
 
 @pytest.mark.slow
-def test_with_a_staleness_of_one_the_others_are_one_update_ahead_except_after_an_evaluation(host, opened):
-    lines, fakes = trained(host, opened, 1, lateness=9)
-    ahead = [order for order in fakes.orders if order[0] != order[1]]
+def test_with_a_staleness_of_one_other_nodes_are_one_update_behind_except_after_an_evaluation(host, opened):
+    lines, remote = trained(host, opened, 1, lateness=9)
+    ahead = [request for request in remote.requests if request[0] != request[1]]
     assert ahead == [(i + 1, i, False) for i in (0, 1, 2, 3, 5, 6)]
     assert [line["staleness"] for line in lines] == [0, 1, 1, 1, 1, 0, 1]
     assert [line["nodes"] for line in lines] == [3] * 7
-    assert trained(host, opened, 1)[0] == lines, "who is late is waited for"
+    assert trained(host, opened, 1)[0] == lines, "late nodes are waited for"
 
 
 @pytest.mark.slow
-def test_a_late_share_is_waited_for_before_it_gets_too_old_and_before_an_evaluation(host, opened):
+def test_a_late_part_is_waited_for_before_it_is_too_stale_and_before_an_evaluation(host, opened):
     lines, _ = trained(host, opened, 3, lateness=9)
     assert [line["nodes"] for line in lines] == [2, 2, 3, 2, 3, 2, 2]
     assert [line["staleness"] for line in lines] == [0, 1, 2, 1, 2, 0, 1]
 
 
 @pytest.mark.slow
-def test_a_lost_machine_shrinks_the_batch_and_nothing_else(host, opened):
+def test_a_failed_node_only_shrinks_the_batch(host, opened):
     whole, _ = trained(host, opened, 0, 2)
-    lines, _ = trained(host, opened, 0, 4, lost_at=2)
+    lines, _ = trained(host, opened, 0, 4, fails_at=2)
     assert lines[:2] == whole
     assert [(line["nodes"], line["lost_nodes"], line["played_steps"]) for line in lines[2:]] == [(2, 1, 48)] * 2
     assert all(np.isfinite(line["value_loss"]) for line in lines)
@@ -228,12 +229,12 @@ def test_a_lost_machine_shrinks_the_batch_and_nothing_else(host, opened):
         ("qmix", {"chunk": None, "epochs": None}, "nodes 2 needs an algorithm that learns from each batch once, as"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_shared_is_refused(algo, options, sentence):
+def test_what_cannot_be_split_over_nodes_is_refused(algo, options, sentence):
     with pytest.raises(GraspError, match=sentence):
         configure(algo, "host/toy", {k: v for k, v in (SIZES | options).items() if v is not None})
 
 
-def test_one_machine_alone_and_compiled_environments_refuse_nodes(tmp_path):
+def test_without_ray_and_for_environments_in_jax_nodes_are_refused(tmp_path):
     where = {"out": tmp_path / "run", "steps": 48 * 9, **SIZES}
     with pytest.raises(GraspError, match="'matrix/climbing' is played where it is learned, on one machine; leave"):
         grasp.train("mappo", "matrix/climbing", **where)

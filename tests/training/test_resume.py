@@ -13,7 +13,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from processes import WAIT, lines_of, start, wait_for
+from processes import WAIT, lines_of, start, wait_for, workers_of
 from safetensors.numpy import load_file
 
 import grasp
@@ -23,19 +23,6 @@ SIZES = {
     "num_envs": 4, "rollout": 20, "chunk": 10, "epochs": 2, "hidden": 8, "eval_episodes": 4, "final_episodes": 8,
     "steps": 80 * 120, "eval_interval": 80 * 7, "seeds": 2,
 }  # fmt: skip
-
-
-def workers_of(path: Path) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if b"grasp.launch.worker" in words and str(path).encode() in words:
-                found.append(int(entry.name))
-    return found
 
 
 def same_files(one: Path, other: Path) -> None:
@@ -52,14 +39,14 @@ def same_files(one: Path, other: Path) -> None:
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
-    """The run that nothing interrupts, as processes."""
+    """An uninterrupted run, as processes."""
     path = tmp_path_factory.mktemp("straight") / "run"
     grasp.train("grasp-mappo", "probe/memory", out=path, parallel="processes", **SIZES)
     return path
 
 
 def cut_back(folder: Path) -> None:
-    """As if killed in the middle: without the newest checkpoint, the policy and the last line."""
+    """As after a kill: without the newest checkpoint, the policy and the last record."""
     checkpoint.stored(folder / "checkpoints")[-1].unlink()
     (folder / "policy.safetensors").unlink()
     log = folder / "metrics.jsonl"
@@ -127,7 +114,7 @@ def alone(tmp_path_factory):
 
 
 def interrupted(path: Path, monkeypatch, fault, after: int) -> None:
-    """Train until the checkpoint after `after` others meets a fault."""
+    """Train until writing a checkpoint fails, after `after` others."""
     real, count = checkpoint.write_atomically, [0]
 
     def failing(target, data):
@@ -140,7 +127,7 @@ def interrupted(path: Path, monkeypatch, fault, after: int) -> None:
     with pytest.raises(grasp.GraspError) as mistake:
         grasp.train("mappo", "probe/memory", out=path, **ALONE)
     monkeypatch.setattr(checkpoint, "write_atomically", real)
-    assert "nothing written before is lost" in str(mistake.value)
+    assert "no data lost; fix the cause, then run: grasp resume" in str(mistake.value)
     assert "\n" not in str(mistake.value)
 
 
@@ -160,7 +147,7 @@ def test_a_full_or_read_only_disk_loses_nothing(alone, tmp_path, monkeypatch, ca
 
 
 def fault_sentence(path: Path, monkeypatch, fault) -> str:
-    """What a resume says while the fault lasts."""
+    """The error of a resume while the fault lasts."""
 
     def failing(target, data):
         raise fault
@@ -211,8 +198,8 @@ def test_a_run_whose_configuration_was_edited_is_refused_and_not_touched(tmp_pat
     assert (path / "seed-0" / "metrics.jsonl").read_bytes() == before
 
 
-def test_a_group_goes_on_from_the_newest_checkpoint_that_all_seeds_have(alone, tmp_path):
-    """Seeds of one program save one after the other; a kill in between leaves them apart."""
+def test_a_group_resumes_from_the_newest_checkpoint_that_all_seeds_have(alone, tmp_path):
+    """Seeds of one program save one after another; after a kill in between their newest checkpoints differ."""
     sizes = ALONE | {"seeds": 2, "steps": 80 * 6, "eval_interval": 80 * 2}
     run = grasp.train("mappo", "probe/memory", out=tmp_path / "run", **sizes)
     expected = [lines_of(run.path, seed) for seed in (0, 1)]
@@ -291,7 +278,7 @@ def make():
 
 
 @pytest.mark.slow
-def test_one_s_own_environment_is_found_by_the_workers_too(tmp_path):
+def test_workers_find_the_user_s_own_environment(tmp_path):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "only_here.py").write_text(OWN)
     sizes = SIZES | {"steps": 80 * 2, "eval_interval": 80}

@@ -1,11 +1,11 @@
-"""Every family of algorithms survives real kills: what it learns and what it replays go on bit for bit."""
+"""Every family of algorithms resumes bit for bit after a kill, with its replay buffer."""
 
 import signal
 
 import numpy as np
 import pytest
+from processes import WAIT, lines_of, start, wait_for, workers_of
 from safetensors.numpy import load_file
-from test_resume import WAIT, lines_of, start, wait_for, workers_of
 
 import grasp
 from grasp.launch import memory_check
@@ -65,7 +65,7 @@ def test_a_damaged_segment_is_named_and_the_checkpoint_before_it_used(tmp_path, 
     assert lines_of(run.path, 0) == expected
 
 
-def test_where_all_segments_are_lost_one_sentence_says_so_and_nothing_is_touched(tmp_path):
+def test_missing_segments_are_one_error_and_nothing_is_touched(tmp_path):
     run = grasp.train("qmix", "probe/memory", out=tmp_path / "run", **SHORT)
     for path in replay_store.stored(run.checkpoints(0)):
         path.unlink()
@@ -75,7 +75,7 @@ def test_where_all_segments_are_lost_one_sentence_says_so_and_nothing_is_touched
     assert run.metrics_log(0).read_bytes() == before
 
 
-def test_a_run_begun_again_does_not_find_the_episodes_of_the_last_one(tmp_path):
+def test_a_restarted_run_does_not_read_the_episodes_of_the_previous_one(tmp_path):
     run = grasp.train("qmix", "probe/memory", out=tmp_path / "run", **SHORT)
     expected = lines_of(run.path, 0)
     for path in checkpoint.stored(run.checkpoints(0)):
@@ -96,7 +96,7 @@ def test_a_replay_that_does_not_fit_is_refused_before_anything_is_written(tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-def test_a_loaded_team_explores_as_it_did_when_it_was_stored(tmp_path):
+def test_a_loaded_team_explores_with_the_stored_epsilon(tmp_path):
     run = grasp.train("qmix", "probe/action", out=tmp_path / "run", **SHORT | {"epsilon": 0.0, "anneal": 1})
     team = grasp.load(run.path)
     actions = [team.act(np.ones((2, 1)), greedy=False).tolist() for _ in range(30)]

@@ -1,4 +1,4 @@
-"""The collector: episodes follow each other without a wasted reset, and the trajectory says what happened."""
+"""Rollouts in JAX: resets, episode boundaries, and the recorded trajectory."""
 
 from functools import partial
 
@@ -56,7 +56,7 @@ def collected():
     return collect((), arena, jax.random.key(1))
 
 
-def test_an_episode_ends_where_it_should_and_the_next_begins(collected):
+def test_an_episode_ends_and_the_next_begins(collected):
     _, trajectory, _ = collected
     name, clock = trajectory.observation.state[..., 0], trajectory.observation.state[..., 1]
     np.testing.assert_array_equal(trajectory.first, clock == 0)
@@ -66,7 +66,7 @@ def test_an_episode_ends_where_it_should_and_the_next_begins(collected):
     np.testing.assert_array_equal(trajectory.first[1:], ended[:-1])
 
 
-def test_the_final_state_is_kept_and_not_the_next_episode_s(collected):
+def test_the_next_observation_of_a_last_step_is_not_the_next_episode_s(collected):
     _, trajectory, _ = collected
     np.testing.assert_array_equal(trajectory.next_observation.state[..., 1], trajectory.observation.state[..., 1] + 1)
     np.testing.assert_array_equal(trajectory.next_observation.state[..., 0], trajectory.observation.state[..., 0])
@@ -79,7 +79,7 @@ def test_every_episode_is_a_new_one(collected):
     assert len(set(starts)) > 0.9 * len(starts)
 
 
-def test_memory_is_cleared_at_an_episode_s_start_and_kept_until_then(collected):
+def test_memory_is_cleared_at_the_start_of_an_episode(collected):
     _, trajectory, _ = collected
     clock = trajectory.observation.state[..., 1]
     after = trajectory.memory[1:, :, 0]

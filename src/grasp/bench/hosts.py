@@ -105,7 +105,7 @@ def measured(case: Case, smoke: bool) -> Iterator[Line]:
         algorithm = algos.make(config, host.spec)
         pool = SimulatorPool(host, copies, WORKERS, config.deadline, config.restarts)
         held.callback(pool.close)
-        stage = host_rollout.Stage(pool, algorithm)
+        stage = host_rollout.HostEnvs(pool, algorithm)
         stage.begin(host_rollout.episode_seeds(jax.random.key(0), copies))
         state = algorithm.init(jax.random.key(1))
         actions = {

@@ -104,10 +104,11 @@ def add_train(commands: Any, arguments: list[str]) -> None:
     add_tensorboard_flag(command)
     known = [*RUN_FIELDS, *fields(hyper)]
     for option in known:
-        default = getattr(hyper, option.name, option.default)
+        default, kind = getattr(hyper, option.name, option.default), describe(option.type)
+        choices = f"{kind}; " if kind.startswith("one of") else ""
         command.add_argument(
             *flags(option), dest=option.name, metavar="VALUE", type=typed(option), default=argparse.SUPPRESS,
-            help=f"{option.metadata['help']} (default: {default})",
+            help=f"{option.metadata['help']} ({choices}default: {default})",
         )  # fmt: skip
     of_env = env_flags(arguments)
     for flag, kind in of_env.items():

@@ -36,8 +36,8 @@ class Mappo:
     num_envs: int = option(32, "parallel copies of the environment", COUNT)
     rollout: int = option(100, "steps per copy between two updates", COUNT)
     chunk: int = option(10, "steps of back-propagation through time; must divide rollout", COUNT)
-    epochs: int = option(10, "passes over each batch", COUNT)
-    minibatches: int = option(1, "minibatches per pass over the batch", COUNT)
+    epochs: int = option(10, "passes over each batch per update", COUNT)
+    minibatches: int = option(1, "minibatches per epoch", COUNT)
     lr: float = option(5e-4, "actor learning rate", POSITIVE)
     critic_lr: float = option(5e-4, "critic learning rate", POSITIVE)
     decay: int = option(
@@ -46,7 +46,7 @@ class Mappo:
     adam_eps: float = option(1e-5, "Adam's epsilon", POSITIVE)
     gamma: float = option(0.99, "discount factor", UNIT)
     gae_lambda: float = option(0.95, "GAE lambda", UNIT)
-    clip: float = option(0.2, "clipping range of the probability ratio and of the value", POSITIVE)
+    clip: float = option(0.2, "PPO clipping range, of the probability ratio and of the value", POSITIVE)
     entropy: float = option(0.01, "entropy coefficient", NOT_NEGATIVE)
     max_grad_norm: float = option(10.0, "maximum global norm of the gradient, per network", POSITIVE)
     huber: float = option(10.0, "threshold of the Huber value loss", POSITIVE)
@@ -54,7 +54,7 @@ class Mappo:
     hidden: int = option(64, "width of every hidden layer", COUNT)
     critic: Literal["mlp", "gru"] = option("mlp", "critic network: feed-forward as in the paper, or recurrent")
     sharing: Literal["shared", "hybrid", "separate"] = option(
-        "hybrid", "parameter sharing of the actors: all shared, a shared backbone with one head per agent, or separate"
+        "hybrid", "parameter sharing of the actors; hybrid: a shared backbone with one head per agent"
     )
     denominator: Literal["agent", "common"] = option(
         "agent", "average losses over the live steps of each agent, or of all agents together"
@@ -133,7 +133,7 @@ class Qmix:
     mixer_embed: int = option(32, "width of the mixing network", COUNT)
     mixer_hidden: int = option(64, "width of the hypernetworks of the mixing network", COUNT)
     sharing: Literal["shared", "hybrid", "separate"] = option(
-        "hybrid", "parameter sharing of the agents: all shared, a shared backbone with one head per agent, or separate"
+        "hybrid", "parameter sharing of the agents; hybrid: a shared backbone with one head per agent"
     )
     operator: str = option("none", "consensus operator, see `grasp list`; none: plain QMIX")
     scope: Literal["heads", "backbone", "both"] = option("heads", "parts of a hybrid network that the consensus covers")

@@ -112,8 +112,8 @@ def from_json(text: str, source: str) -> Config:
     Today's defaults play no part. An option that the file lacks has the value that runs of its format had, or the file
     is refused.
     """
-    values = header(text, source)
-    version, algo, env = json.loads(text)["format"], values.pop("algo"), values.pop("env")
+    version, values = _read(text, source)
+    algo, env = values.pop("algo"), values.pop("env")
     of_algorithm = values.pop("hyper", None)
     if not isinstance(of_algorithm, dict):
         raise GraspError(f"{source} is not a configuration of grasp; is this a run directory?")
@@ -131,7 +131,12 @@ def from_json(text: str, source: str) -> Config:
 
 
 def header(text: str, source: str) -> dict[str, Any]:
-    """The values of a `config.json` without its format, which must be one that this version reads."""
+    """The values of a `config.json` as they stand in the file, for a report on runs whose algorithm may be unknown."""
+    return _read(text, source)[1]
+
+
+def _read(text: str, source: str) -> tuple[int, dict[str, Any]]:
+    """The format of a `config.json`, which must be one that this version reads, and the other values."""
     try:
         values = json.loads(text)
         version = values.pop("format")
@@ -145,4 +150,4 @@ def header(text: str, source: str) -> dict[str, Any]:
             f"{source} was written by a newer grasp (format {version}, this version reads up to {FORMAT}); "
             f"upgrade grasp"
         )
-    return values
+    return version, values

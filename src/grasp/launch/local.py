@@ -19,7 +19,7 @@ from grasp.config import Config
 from grasp.envs.host import cores
 from grasp.launch.base import ANY_CORE, EVERY_CORE, Failure, Job, Plan, Report, Task, TaskFollower, finish
 from grasp.launch.memory_check import check_replay
-from grasp.training.loop import plain_faults, train
+from grasp.training.loop import train, write_errors
 from grasp.types import GraspError, Host, Kind
 
 LOOK_SECONDS = 0.1
@@ -114,7 +114,7 @@ class LocalLauncher:
         command += ["--join", self.job.method] if self.job else []
         # the same modules as here, found in the same order: the user's own environment may be among them
         paths = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        with plain_faults(task.run):
+        with write_errors(task.run):
             task.log.parent.mkdir(exist_ok=True)
             follower = TaskFollower(task)
             with task.log.open("ab") as log:

@@ -18,7 +18,7 @@ from grasp.envs.workers.serve import GRACE
 from grasp.launch.ray_cluster import first_line, name_of, playing, surroundings
 from grasp.runs import Run
 from grasp.runs.restore import Reporter
-from grasp.training.remote_rollout import Order, Share
+from grasp.training.remote_rollout import RolloutPart, RolloutRequest
 from grasp.types import Kind
 
 SLOWNESS = 10
@@ -27,19 +27,19 @@ SLOWNESS = 10
 
 @dataclass
 class Member:
-    """A node that plays, and the order that it has not finished."""
+    """A node that plays, and the request that it has not finished."""
 
     name: str
     actor: Any
     result: Any = None
-    """Ray's reference to what it plays; None if it has no order."""
+    """Ray's reference to what it plays; None if it has no request."""
     iteration: int = 0
-    ordered: float = 0.0
-    """When it received the order."""
+    requested: float = 0.0
+    """When it received the request."""
 
 
 class Collectors:
-    """The other nodes of a run (`grasp.training.remote_rollout.Others`). Their actors start with the first order."""
+    """The other nodes of a run (`grasp.training.remote_rollout.RemoteRollouts`). They start with the first request."""
 
     def __init__(self, run: Run, seed: int, address: str, here: str, report: Reporter):
         self.run, self.seed, self.address, self.here, self.report = run, seed, address, here, report
@@ -66,32 +66,32 @@ class Collectors:
         options = {"num_cpus": int(node["Resources"]["CPU"]), "scheduling_strategy": where}
         return Member(name_of(node), collector.options(**options).remote(there))
 
-    def ask(self, order: Order) -> None:
+    def request(self, request: RolloutRequest) -> None:
         idle = [member for member in self.started() if member.result is None]
-        sent = self.ray.put(order)
+        sent = self.ray.put(request)
         for member in idle:
-            member.result, member.iteration, member.ordered = member.actor.play.remote(sent), order.iteration, now()
+            member.result, member.iteration, member.requested = member.actor.play.remote(sent), request.iteration, now()
 
-    def take(self, due: int) -> list[Share]:
+    def receive(self, due: int) -> list[RolloutPart]:
         busy = [member for member in self.started() if member.result is not None]
         awaited = [member for member in busy if member.iteration <= due]
         if awaited:
-            limit = START_SECONDS + SLOWNESS * max(now() - member.ordered for member in awaited)
+            limit = START_SECONDS + SLOWNESS * max(now() - member.requested for member in awaited)
             self.ray.wait([member.result for member in awaited], num_returns=len(awaited), timeout=limit)
-        return [share for member in busy if (share := self.received(member, member in awaited)) is not None]
+        return [part for member in busy if (part := self.received(member, member in awaited)) is not None]
 
-    def received(self, member: Member, is_due: bool) -> Share | None:
+    def received(self, member: Member, is_due: bool) -> RolloutPart | None:
         """What a node has played by now. A node that fails, or is late although its part is due, is dropped."""
         try:
-            share = self.ray.get(member.result, timeout=0)
+            part = self.ray.get(member.result, timeout=0)
         except self.ray.exceptions.GetTimeoutError:
             if is_due:
-                self.drop(member, f"did not play within {now() - member.ordered:.0f} s")
+                self.drop(member, f"did not play within {now() - member.requested:.0f} s")
             return None
         except self.ray.exceptions.RayError as error:
             return self.drop(member, first_line(error))
         member.result = None
-        return share
+        return part
 
     def drop(self, member: Member, reason: str) -> None:
         assert self.members is not None
@@ -117,19 +117,19 @@ class Collectors:
 
 
 class Collector:
-    """The Ray actor of a node that plays (`grasp.training.remote_rollout.Guest`).
+    """The Ray actor of a node that plays (`grasp.training.remote_rollout.RolloutWorker`).
 
     Ray sends the class by value, and it imports GRASP only where it runs.
     """
 
     def __init__(self, there: dict[str, Any]):
         self.there = there
-        self.guest: Any = None
+        self.worker: Any = None
 
-    def play(self, order: Any) -> Any:
-        if self.guest is None:
-            self.guest = self.make()
-        return self.guest.play(order)
+    def play(self, request: Any) -> Any:
+        if self.worker is None:
+            self.worker = self.make()
+        return self.worker.play(request)
 
     def make(self) -> Any:
         """Threads are limited before jax is imported: the cores are for the simulators, and acting takes one."""
@@ -142,15 +142,15 @@ class Collector:
         os.environ["JAX_PLATFORMS"] = "cpu"
         from grasp import runs
         from grasp.training import compilation_cache
-        from grasp.training.remote_rollout import Guest
+        from grasp.training.remote_rollout import RolloutWorker
 
         compilation_cache.enable()
         run, number = runs.find(self.there["run"]), self.there["number"]
-        return Guest(run.config, number, run.folder(self.there["seed"]) / f"simulators-{number}.log")
+        return RolloutWorker(run.config, number, run.folder(self.there["seed"]) / f"simulators-{number}.log")
 
     def close(self) -> None:
-        if self.guest is not None:
-            self.guest.close()
+        if self.worker is not None:
+            self.worker.close()
 
 
 def now() -> float:

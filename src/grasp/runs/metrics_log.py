@@ -304,16 +304,16 @@ class Follower:
         return [record for line in self._new_lines() if (record := parse(line)) is not None]
 
     def _new_lines(self) -> list[bytes]:
-        generation, place, found = self._reader.generation, len(self._known), []
+        generation, index, found = self._reader.generation, len(self._known), []
         for block in self._reader.blocks():
             if self._reader.generation != generation:
-                generation, place = self._reader.generation, 0
+                generation, index = self._reader.generation, 0
             for line in block.lines():
-                if place == len(self._known) or self._known[place] != hash(line):
-                    self._known[place:] = [hash(line)]
+                if index == len(self._known) or self._known[index] != hash(line):
+                    self._known[index:] = [hash(line)]
                     found.append(line)
-                place += 1
+                index += 1
         if self._reader.generation != generation:
-            place = 0
-        del self._known[place:]
+            index = 0
+        del self._known[index:]
         return found

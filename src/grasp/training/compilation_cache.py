@@ -1,4 +1,4 @@
-"""Compiled programs kept between processes, so that a second run starts in seconds."""
+"""JAX's persistent compilation cache, so that a second run starts in seconds."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ import jax
 
 
 def enable() -> None:
-    """Use the cache unless the user has set one up already. Only the command line calls this, never an import."""
+    """Enable the cache unless the user has configured one. Only the command line calls this."""
     if jax.config.jax_compilation_cache_dir is not None:  # pyright: ignore[reportAttributeAccessIssue]
         return
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

@@ -1,4 +1,4 @@
-"""Whole episodes of a policy, from reset to end."""
+"""Evaluation: complete episodes of a policy."""
 
 from typing import NamedTuple
 
@@ -10,11 +10,11 @@ from grasp.nn import sharding
 from grasp.types import Algorithm, Env, Key, Observation, PyTree
 
 PARALLEL = 32
-"""Episodes played at once; more are played in turns, so that 320 need no more memory than 32."""
+"""Episodes in parallel; more are played in turns, so that 320 need no more memory than 32."""
 
 
 class Scores(NamedTuple):
-    """One entry an episode."""
+    """One entry per episode."""
 
     returned: Float[Array, " E"]
     length: Int[Array, " E"]
@@ -31,8 +31,8 @@ def evaluate(env: Env, algorithm: Algorithm, state: PyTree, key: Key, episodes: 
     return Scores(*(x.reshape(-1)[:episodes] for x in scores))
 
 
-class Stage(NamedTuple):
-    """Episodes side by side, in mid-play."""
+class Episodes(NamedTuple):
+    """Parallel episodes at a time step."""
 
     env_state: PyTree
     observation: Observation
@@ -42,22 +42,22 @@ class Stage(NamedTuple):
 
 
 def play(env: Env, algorithm: Algorithm, state: PyTree, key: Key, width: int, greedy: bool) -> Scores:
-    """`width` episodes side by side; those that ended early wait, unscored, for the last."""
+    """`width` parallel episodes; those that end early are stepped on, unscored, until the last has ended."""
     reset_key, play_key = jax.random.split(key)
     env_state, observation = jax.vmap(env.reset)(jax.random.split(reset_key, width))
     nothing = Scores(jnp.zeros(width), jnp.zeros(width, jnp.int32), jnp.zeros(width, bool))
-    stage = Stage(env_state, observation, algorithm.memory(width), jnp.ones(width, bool), nothing)
+    episodes = Episodes(env_state, observation, algorithm.memory(width), jnp.ones(width, bool), nothing)
 
-    def step(time: Int[Array, ""], stage: Stage) -> Stage:
+    def step(time: Int[Array, ""], episodes: Episodes) -> Episodes:
         act_key, env_key = jax.random.split(jax.random.fold_in(play_key, time))
-        decision = algorithm.act(state, stage.memory, stage.observation, act_key, greedy)
-        env_state, after = jax.vmap(env.step)(stage.env_state, decision.action, jax.random.split(env_key, width))
+        decision = algorithm.act(state, episodes.memory, episodes.observation, act_key, greedy)
+        env_state, after = jax.vmap(env.step)(episodes.env_state, decision.action, jax.random.split(env_key, width))
         scores = Scores(
-            stage.scores.returned + jnp.where(stage.running, after.reward, 0.0),
-            stage.scores.length + stage.running,
-            stage.scores.won | (stage.running & after.won),
+            episodes.scores.returned + jnp.where(episodes.running, after.reward, 0.0),
+            episodes.scores.length + episodes.running,
+            episodes.scores.won | (episodes.running & after.won),
         )
-        running = stage.running & ~(after.terminated | after.truncated)
-        return sharding.shard(Stage(env_state, after.observation, decision.memory, running, scores))
+        running = episodes.running & ~(after.terminated | after.truncated)
+        return sharding.shard(Episodes(env_state, after.observation, decision.memory, running, scores))
 
-    return sharding.replicate(jax.lax.fori_loop(0, env.spec.horizon, step, sharding.shard(stage)).scores)
+    return sharding.replicate(jax.lax.fori_loop(0, env.spec.horizon, step, sharding.shard(episodes)).scores)

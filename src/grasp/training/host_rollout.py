@@ -1,9 +1,9 @@
-"""The host collector and evaluator: as `grasp.training.rollout` and `grasp.training.evaluation`, on a pool of
-simulators.
+"""Rollouts and evaluations with a pool of simulators, as `grasp.training.rollout` and `grasp.training.evaluation` do in
+JAX.
 
-Copies are split into two groups, so that the policy acts in one while the workers step the other. A copy whose worker
-failed takes up its column of the rollout again where its lost episode began: what was recorded of that episode is
-written over, and the batch is as large as ever.
+Copies are split into two groups, so that the policy acts in one while the workers step the other. When a worker fails,
+its copies continue their columns of the rollout where their lost episodes began: the steps of those episodes are
+overwritten, and the batch keeps its size.
 """
 
 from collections.abc import Callable
@@ -24,14 +24,14 @@ GROUPS = 2
 LARGEST_SEED = 2**31 - 1
 
 
-class Stage:
-    """Copies in mid-play."""
+class HostEnvs:
+    """Parallel copies of a simulator, with the policy's memory of their running episodes."""
 
     def __init__(self, pool: SimulatorPool, algorithm: Algorithm, groups: int = GROUPS, judging: bool = False):
         self.pool, self.algorithm, self.judging = pool, algorithm, judging
         num_envs = len(pool.records)
         groups = min(groups, num_envs)
-        # every worker has copies in each group, so that none waits while the policy acts
+        # every worker has copies in each group, so that none is idle while the policy acts
         self.groups: list[Copies] = [np.arange(start, num_envs, groups) for start in range(groups)]
         self.first = np.ones(num_envs, bool)
         self.returned, self.length = zeros(num_envs, np.float32), zeros(num_envs, np.int32)
@@ -51,32 +51,32 @@ class Stage:
         turn: Array,
         greedy: bool,
     ) -> Decision:
-        key = jax.random.fold_in(key, turn)  # here, where it costs nothing: alone it takes as long as acting
+        key = jax.random.fold_in(key, turn)  # within this program: a call of its own would take as long as acting
         decision = self.algorithm.act(state, cleared(memory, first), seen, key, greedy)
         if not self.judging:
-            decision = decision._replace(preference=(), value=())  # not computed, and not fetched
+            decision = decision._replace(preference=(), value=())  # so that they are not computed
         return decision._replace(memory=where(active, decision.memory, memory))
 
     def begin(self, seed: Callable[[int], int]) -> None:
-        """New episodes everywhere; `seed` gives the seed of a copy's next one."""
+        """Begin new episodes in all copies; `seed` returns the seed of a copy's next episode."""
         self.seed = seed
         self.moving = [group[:0] for group in self.groups]
         self.memory = [self.algorithm.memory(len(group)) for group in self.groups]
-        for place, group in enumerate(self.groups):
+        for index, group in enumerate(self.groups):
             self.pool.wait(group)
-            self.renew(place, group)
+            self.renew(index, group)
 
-    def arrived(self, place: int) -> tuple[Copies, Copies]:
-        """Wait for a group: who has made its step, and whose episode was lost."""
-        group = self.groups[place]
+    def arrived(self, index: int) -> tuple[Copies, Copies]:
+        """Wait for a group; returns the copies that were stepped, and those whose episode was lost."""
+        group = self.groups[index]
         lost = group[self.pool.wait(group)]
-        moved = np.setdiff1d(self.moving[place], lost)
-        self.moving[place] = group[:0]
+        moved = np.setdiff1d(self.moving[index], lost)
+        self.moving[index] = group[:0]
         return moved, lost
 
-    def renew(self, place: int, copies: Copies) -> Copies:
-        """Begin new episodes of these copies, and of those of the group that are lost meanwhile: which those are."""
-        group, lost = self.groups[place], np.zeros(0, int)
+    def renew(self, index: int, copies: Copies) -> Copies:
+        """Begin new episodes in these copies, and in copies of the group that fail meanwhile; returns the latter."""
+        group, lost = self.groups[index], np.zeros(0, int)
         while len(copies):
             self.pool.records["seed"][copies] = [self.seed(copy) for copy in copies]
             self.first[copies], self.returned[copies], self.length[copies] = True, 0.0, 0
@@ -86,52 +86,52 @@ class Stage:
         return lost
 
     def decide(
-        self, tick: int, place: int, active: Copies, state: PyTree, key: Key, greedy: bool
+        self, tick: int, index: int, active: Copies, state: PyTree, key: Key, greedy: bool
     ) -> tuple[Observation, Decision]:
-        """Act in a group, and set those of it stepping that are active; every tick and group draws anew."""
-        group = self.groups[place]
+        """Act in a group, and step its active copies. Random numbers depend on the tick and the group."""
+        group = self.groups[index]
         seen = observed(self.pool, group)
         playing = np.isin(group, active)
-        turn = tick * len(self.groups) + place
-        decision = self.act(state, self.memory[place], self.first[group], playing, seen, key, turn, greedy=greedy)
-        self.memory[place] = decision.memory
+        turn = tick * len(self.groups) + index
+        decision = self.act(state, self.memory[index], self.first[group], playing, seen, key, turn, greedy=greedy)
+        self.memory[index] = decision.memory
         decision = jax.device_get(decision)
         self.pool.records["action"][active] = decision.action[playing]
         self.first[active] = False
         self.pool.send("step", active)
-        self.moving[place] = active
+        self.moving[index] = active
         return seen, decision
 
 
 def zeros(shape: int | tuple[int, ...], kind: Any) -> Any:
-    """To be written into, and to stand where an array of JAX may: hence of no type."""
+    """An array to be filled in index. Untyped, because it is used where JAX's arrays are declared."""
     return np.zeros(shape, kind)
 
 
-class Columns:
-    """A rollout that is being filled. Every copy has its own place in time, so that one can go back alone."""
+class RolloutBuffer:
+    """A rollout that is being filled. Every copy has its own time step, so that one copy can go back alone."""
 
-    def __init__(self, stage: Stage, num_steps: int):
-        self.stage, self.num_steps = stage, num_steps
-        num_envs = len(stage.first)
+    def __init__(self, envs: HostEnvs, num_steps: int):
+        self.envs, self.num_steps = envs, num_steps
+        num_envs = len(envs.first)
         self.shape = num_steps, num_envs
         self.time = np.zeros(num_envs, int)
         self.since = np.zeros(num_envs, int)
-        """Where each copy's running episode began in this rollout."""
+        """The time step at which each copy's running episode began in this rollout."""
         self.reward, self.terminated, self.truncated = (zeros(self.shape, kind) for kind in (np.float32, bool, bool))
         self.outcome = Outcome(*(zeros(self.shape, kind) for kind in (bool, np.float32, np.int32, bool)))
         self.acted: PyTree = None
-        """What was seen, remembered and done, and how it was recorded: allocated by the first decision."""
+        """Observation, memory, first, action and record, allocated by the first decision."""
         self.followed: PyTree = None
 
-    def act(self, tick: int, place: int, state: PyTree, key: Key) -> None:
-        """Let the copies of a group act that have not finished their columns."""
-        group = self.stage.groups[place]
+    def act(self, tick: int, index: int, state: PyTree, key: Key) -> None:
+        """Act in the copies of a group whose columns are not full."""
+        group = self.envs.groups[index]
         active = group[self.time[group] < self.num_steps]
         if not len(active):
             return
-        first, memory = self.stage.first[group], jax.device_get(self.stage.memory[place])
-        seen, did = self.stage.decide(tick, place, active, state, key, False)
+        first, memory = self.envs.first[group], jax.device_get(self.envs.memory[index])
+        seen, did = self.envs.decide(tick, index, active, state, key, False)
         row = seen, memory, first, did.action, did.record
         if self.acted is None:
             self.acted, self.followed = jax.tree.map(self.empty, row), jax.tree.map(self.empty, seen)
@@ -142,30 +142,34 @@ class Columns:
         return np.zeros((*self.shape, *like.shape[1:]), like.dtype)
 
     def follow(self, copies: Copies) -> Copies:
-        """Write what came of their step; whose episode has ended."""
-        stage, at = self.stage, (self.time[copies], copies)
-        said: Any = stage.pool.records[copies]
-        stage.returned[copies] += said["reward"]
-        stage.length[copies] += 1
-        ended = said["terminated"] | said["truncated"]
-        self.reward[at], self.terminated[at], self.truncated[at] = said["reward"], said["terminated"], said["truncated"]
-        write(self.outcome, at, Outcome(ended, stage.returned[copies], stage.length[copies], said["won"]))
-        write(self.followed, at, observed(stage.pool, copies))
+        """Record the step of these copies; returns those whose episode has ended."""
+        envs, at = self.envs, (self.time[copies], copies)
+        result: Any = envs.pool.records[copies]
+        envs.returned[copies] += result["reward"]
+        envs.length[copies] += 1
+        ended = result["terminated"] | result["truncated"]
+        self.reward[at], self.terminated[at], self.truncated[at] = (
+            result["reward"],
+            result["terminated"],
+            result["truncated"],
+        )
+        write(self.outcome, at, Outcome(ended, envs.returned[copies], envs.length[copies], result["won"]))
+        write(self.followed, at, observed(envs.pool, copies))
         self.time[copies] += 1
         self.since[copies[ended]] = self.time[copies[ended]]
         return copies[ended]
 
     def rewind(self, copies: Copies) -> None:
-        """Forget the running episodes of these copies, which were lost: their columns go on where those began."""
+        """Discard the running episodes of these copies, which were lost."""
         self.time[copies] = self.since[copies]
 
     def full(self) -> bool:
-        return bool((self.time == self.num_steps).all()) and not self.stage.pool.lost.any()
+        return bool((self.time == self.num_steps).all()) and not self.envs.pool.lost.any()
 
     def trajectory(self) -> Trajectory:
         seen, memory, first, action, record = self.acted
         last = jax.tree.map(lambda m: np.zeros_like(m[:1]), memory)
-        for group, end in zip(self.stage.groups, jax.device_get(self.stage.memory), strict=True):
+        for group, end in zip(self.envs.groups, jax.device_get(self.envs.memory), strict=True):
             write(last, (np.zeros_like(group), group), end)
         return Trajectory(
             observation=seen,
@@ -184,30 +188,30 @@ def write(rows: PyTree, at: tuple[Copies, Copies], values: PyTree) -> None:
     jax.tree.map(lambda row, value: row.__setitem__(at, value), rows, values)
 
 
-def collect(stage: Stage, state: PyTree, key: Key, num_steps: int) -> tuple[Trajectory, Outcome, int]:
-    """T steps of the current policy in every copy (Alg. 1 l. 6), the episodes that ended, and how many workers were
-    replaced."""
-    columns = Columns(stage, num_steps)
+def collect(envs: HostEnvs, state: PyTree, key: Key, num_steps: int) -> tuple[Trajectory, Outcome, int]:
+    """T steps of the current policy in every copy (Alg. 1 l. 6), the episodes that ended, and the number of restarted
+    workers."""
+    buffer = RolloutBuffer(envs, num_steps)
     tick = 0
-    while not columns.full():
-        for place in range(len(stage.groups)):
-            moved, lost = stage.arrived(place)
-            columns.rewind(lost)
-            ended = columns.follow(moved) if len(moved) else moved
-            columns.rewind(stage.renew(place, np.union1d(ended, lost)))
-            columns.act(tick, place, state, key)
+    while not buffer.full():
+        for index in range(len(envs.groups)):
+            moved, lost = envs.arrived(index)
+            buffer.rewind(lost)
+            ended = buffer.follow(moved) if len(moved) else moved
+            buffer.rewind(envs.renew(index, np.union1d(ended, lost)))
+            buffer.act(tick, index, state, key)
         tick += 1
-    return columns.trajectory(), columns.outcome, stage.pool.take_unreported()
+    return buffer.trajectory(), buffer.outcome, envs.pool.take_unreported()
 
 
-def evaluate(stage: Stage, state: PyTree, key: Key, episodes: int, greedy: bool = True) -> Scores:
-    """The scores of `episodes` independent episodes. Copy i plays episodes i, i + B, ...: whoever ended first would
-    otherwise play more of them, and short episodes would count for more. A lost episode is played again.
+def evaluate(envs: HostEnvs, state: PyTree, key: Key, episodes: int, greedy: bool = True) -> Scores:
+    """The scores of `episodes` independent episodes. Copy i plays episodes i, i + B, ...: if the first free copy played
+    the next episode, short episodes would be over-represented. A lost episode is played again.
 
-    The copies are left in mid-play: `begin` again before anything else.
+    Episodes are still running at the end; call `begin` before anything else.
     """
-    stage.pool.restarts = 0
-    num_envs = len(stage.first)
+    envs.pool.restarts = 0
+    num_envs = len(envs.first)
     seeds = generator(key).integers(LARGEST_SEED, size=episodes)
     episode = np.arange(num_envs)
     scores: Any = Scores(*(zeros(episodes, kind) for kind in (np.float32, np.int32, bool)))
@@ -216,63 +220,62 @@ def evaluate(stage: Stage, state: PyTree, key: Key, episodes: int, greedy: bool 
         playing = episode[copies[episode[copies] < episodes]]
         scores.returned[playing] = scores.length[playing] = 0
 
-    stage.begin(lambda copy: int(seeds[min(episode[copy], episodes - 1)]))
+    envs.begin(lambda copy: int(seeds[min(episode[copy], episodes - 1)]))
     tick = 0
     while (episode < episodes).any():
-        for place, group in enumerate(stage.groups):
-            moved, lost = stage.arrived(place)
+        for index, group in enumerate(envs.groups):
+            moved, lost = envs.arrived(index)
             forget(lost)
-            said, now = stage.pool.records[moved], episode[moved]
-            scores.returned[now] += said["reward"]
+            result, now = envs.pool.records[moved], episode[moved]
+            scores.returned[now] += result["reward"]
             scores.length[now] += 1
-            scores.won[now] |= said["won"]
-            ended = moved[said["terminated"] | said["truncated"]]
+            scores.won[now] |= result["won"]
+            ended = moved[result["terminated"] | result["truncated"]]
             episode[ended] += num_envs
-            forget(stage.renew(place, np.union1d(ended, lost)))
+            forget(envs.renew(index, np.union1d(ended, lost)))
             active = group[episode[group] < episodes]
             if len(active):
-                stage.decide(tick, place, active, state, key, greedy)
+                envs.decide(tick, index, active, state, key, greedy)
         tick += 1
     return scores
 
 
-def record(stage: Stage, state: PyTree, key: Key, episodes: int) -> list[Episode]:
-    """Greedy episodes of the one copy of this stage and what it showed, as `grasp.render.film.record`. A lost one is
-    played again."""
-    pool = stage.pool
+def record(envs: HostEnvs, state: PyTree, key: Key, episodes: int) -> list[Episode]:
+    """Greedy episodes of a single copy as scenes, as in `grasp.render.film.record`. A lost episode is played again."""
+    pool = envs.pool
     if pool.host.scene is None:
         raise cannot_draw(pool.host.spec)
-    (group,) = stage.groups
+    (group,) = envs.groups
     seeds = generator(key).integers(LARGEST_SEED, size=episodes)
     played: list[Episode] = []
-    stage.begin(lambda copy: int(seeds[len(played)]))
+    envs.begin(lambda copy: int(seeds[len(played)]))
     states, rewards, thoughts, tick = [pool.records["state"][0].copy()], [], [], 0
     while len(played) < episodes:
-        seen, decision = stage.decide(tick, 0, group, state, key, True)
+        seen, decision = envs.decide(tick, 0, group, state, key, True)
         tick += 1
-        moved, lost = stage.arrived(0)
-        said: Any = pool.records[0].copy()
-        ended = len(moved) > 0 and bool(said["terminated"] | said["truncated"])
+        moved, lost = envs.arrived(0)
+        result: Any = pool.records[0].copy()
+        ended = len(moved) > 0 and bool(result["terminated"] | result["truncated"])
         if len(moved):
-            states.append(said["state"])
-            rewards.append(said["reward"])
-            thoughts += [overlay_of(*jax.tree.map(lambda x: x[0], (decision, seen)))] if stage.judging else []
+            states.append(result["state"])
+            rewards.append(result["reward"])
+            thoughts += [overlay_of(*jax.tree.map(lambda x: x[0], (decision, seen)))] if envs.judging else []
         if ended:
             scenes = [pool.host.scene(row) for row in states]
-            played.append(Episode(scenes, np.array(rewards), bool(said["won"]), bool(said["truncated"]), thoughts))
+            played.append(Episode(scenes, np.array(rewards), bool(result["won"]), bool(result["truncated"]), thoughts))
         if len(lost) or (ended and len(played) < episodes):
-            stage.renew(0, group)
+            envs.renew(0, group)
             states, rewards, thoughts = [pool.records["state"][0].copy()], [], []
     return played
 
 
 def generator(key: Key) -> np.random.Generator:
-    """Random numbers outside JAX that depend on the key alone."""
+    """A NumPy generator seeded by a key of JAX."""
     return np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
 
 
 def episode_seeds(key: Key, num_envs: int, first: int = 0) -> Callable[[int], int]:
-    """The seeds of one copy's episodes after another's, whichever copy asks first. `first` is the number that the first
-    of them has among all copies of a run."""
+    """A function that returns the seed of a copy's next episode, independently of other copies. `first` is
+    the number of copy 0 among all copies of a run."""
     streams = [generator(jax.random.fold_in(key, first + copy)) for copy in range(num_envs)]
     return lambda copy: int(streams[copy].integers(LARGEST_SEED))

@@ -1,7 +1,7 @@
-"""One batch from several machines: each plays a share of the copies for one learner.
+"""One batch from several nodes: the simulators of each play a part of the copies for one learner.
 
-Copies are numbered over all machines, and what befalls one follows from its number alone: it does not matter who plays
-a share. A share carries the version of the policy that played it, which is how many updates that had seen.
+Copies are numbered over all nodes, and their random numbers depend on the number alone: it does not matter which node
+plays a part. A part records the version of the policy that played it, the number of updates before it.
 """
 
 from pathlib import Path
@@ -21,22 +21,22 @@ from grasp.training.rollout import Outcome, finished
 from grasp.types import Algorithm, Host, Key, Metrics, PyTree, Trajectory
 
 
-class Order(NamedTuple):
-    """What a learner asks the other machines to play."""
+class RolloutRequest(NamedTuple):
+    """What a learner asks the other nodes to play."""
 
     iteration: int
-    """Whose batch it is for."""
+    """The iteration whose batch it is for."""
     version: int
     policy: dict[str, PyTree]
-    """The fields of the algorithm's state that acting and judging need."""
+    """The fields of the algorithm's state that acting and the value function need."""
     key: UInt32[np.ndarray, " _"]
-    """Of the iteration's playing, as its bits: a key of JAX cannot be sent."""
+    """The iteration's collection key, as its bits: JAX's keys cannot be sent."""
     fresh: bool
-    """Whether new episodes begin everywhere."""
+    """Whether every copy begins a new episode."""
 
 
-class Share(NamedTuple):
-    """What one machine has played."""
+class RolloutPart(NamedTuple):
+    """The rollout of one node."""
 
     version: int
     trajectory: Trajectory
@@ -45,92 +45,96 @@ class Share(NamedTuple):
 
 
 @runtime_checkable
-class Others(Protocol):
-    """The machines that play for a learner, beside its own."""
+class RemoteRollouts(Protocol):
+    """The other nodes whose simulators play for a learner."""
 
-    def ask(self, order: Order) -> None:
-        """Let all play that do not play already."""
+    def request(self, request: RolloutRequest) -> None:
+        """Send a request to every idle node."""
         ...
 
-    def take(self, due: int) -> list[Share]:
-        """What was handed in, in the order of the machines' numbers. Whose order is for iteration `due`, or an earlier
-        one, is waited for."""
+    def receive(self, due: int) -> list[RolloutPart]:
+        """The finished parts, in the order of the nodes' numbers. Waits for those requested for iteration `due` or
+        earlier."""
         ...
 
     def missing(self) -> int:
-        """How many of those that were planned do not play, or no longer."""
+        """How many of the planned nodes do not play."""
         ...
 
     def close(self) -> None: ...
 
 
-class Player:
-    """The simulators of one machine; the learner's own is number 0."""
+class HostPlayer:
+    """The simulators of one node, started when first needed; the learner's node is number 0."""
 
     def __init__(self, config: Config, host: Host, algorithm: Algorithm, number: int = 0, log: Path | None = None):
         self.config, self.host, self.algorithm, self.number, self.log = config, host, algorithm, number, log
-        self.stage: host_rollout.Stage | None = None
+        self.simulators: host_rollout.HostEnvs | None = None
 
-    def opened(self) -> host_rollout.Stage:
-        if self.stage is None:
+    def opened(self) -> host_rollout.HostEnvs:
+        if self.simulators is None:
             config = self.config
             workers = config.workers or len(cores())
             pool = SimulatorPool(self.host, config.envs_per_node, workers, config.deadline, config.restarts, self.log)
-            self.stage = host_rollout.Stage(pool, self.algorithm)
-        return self.stage
+            self.simulators = host_rollout.HostEnvs(pool, self.algorithm)
+        return self.simulators
 
-    def play(self, version: int, state: PyTree, key: Key, fresh: bool) -> Share:
-        """The share of one iteration, whose key is given to every machine."""
-        stage, share = self.opened(), self.config.envs_per_node
-        stage.pool.restarts = 0  # before the first reset: an evaluation's do not count against this iteration
+    def play(self, version: int, state: PyTree, key: Key, fresh: bool) -> RolloutPart:
+        """The node's part of one iteration; every node gets the same key."""
+        simulators, copies = self.opened(), self.config.envs_per_node
+        simulators.pool.restarts = (
+            0  # before the first reset: restarts during an evaluation do not count for this iteration
+        )
         if fresh:
-            stage.begin(host_rollout.episode_seeds(jax.random.fold_in(key, LARGEST), share, self.number * share))
-        if self.number > 0:  # actions are drawn for many copies at once; the steps' numbers come from below
+            reset_key = jax.random.fold_in(key, LARGEST)
+            simulators.begin(host_rollout.episode_seeds(reset_key, copies, first=self.number * copies))
+        if self.number > 0:  # LARGEST - number, because small numbers are folded in per step
             key = jax.random.fold_in(key, LARGEST - self.number)
-        return Share(version, *host_rollout.collect(stage, state, key, self.config.hyper.rollout))
+        return RolloutPart(version, *host_rollout.collect(simulators, state, key, self.config.hyper.rollout))
 
     def close(self) -> None:
-        if self.stage is not None:
-            self.stage.pool.close()
+        if self.simulators is not None:
+            self.simulators.pool.close()
 
 
-class Guest:
-    """A player on another machine, who knows the policy only from orders."""
+class RolloutWorker:
+    """A node without a learner: its policy comes with the requests."""
 
     def __init__(self, config: Config, number: int, log: Path | None):
         host = envs.make(config.env)
         assert isinstance(host, Host)
         algorithm = algos.make(config, host.spec)
-        self.player = Player(config, host, algorithm, number, log)
+        self.player = HostPlayer(config, host, algorithm, number, log)
         shapes = jax.eval_shape(algorithm.init, jax.random.key(0))
-        self.state = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)  # what acting needs comes with orders
+        self.state = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
 
-    def play(self, order: Order) -> Share:
-        state = self.state._replace(**order.policy)
-        return self.player.play(order.version, state, jax.random.wrap_key_data(jnp.asarray(order.key)), order.fresh)
+    def play(self, request: RolloutRequest) -> RolloutPart:
+        state = self.state._replace(**request.policy)
+        key = jax.random.wrap_key_data(jnp.asarray(request.key))
+        return self.player.play(request.version, state, key, request.fresh)
 
     def close(self) -> None:
         self.player.close()
 
 
-def joined(shares: list[Share]) -> tuple[Trajectory, Outcome]:
-    """All shares side by side: copies are the second axis of every array."""
-    played = [(share.trajectory, share.outcome) for share in shares]
+def joined(parts: list[RolloutPart]) -> tuple[Trajectory, Outcome]:
+    """All parts as one batch: copies are the second axis of every array."""
+    played = [(part.trajectory, part.outcome) for part in parts]
     return played[0] if len(played) == 1 else jax.tree.map(lambda *x: np.concatenate(x, 1), *played)
 
 
-def described(shares: list[Share], outcome: Outcome, has_wins: bool) -> Metrics:
-    """What the metrics say of any batch that simulators have played."""
+def simulator_metrics(parts: list[RolloutPart], outcome: Outcome, has_wins: bool) -> Metrics:
+    """The metrics of a batch from simulators, on one node or several."""
     metrics = finished(jax.tree.map(jnp.asarray, outcome), has_wins)
-    return metrics | {"restarts": jnp.asarray(sum(share.restarts for share in shares))}
+    return metrics | {"restarts": jnp.asarray(sum(part.restarts for part in parts))}
 
 
-def provenance(shares: list[Share], iteration: int, missing: int) -> Metrics:
-    """And of one that several machines have."""
+def node_metrics(parts: list[RolloutPart], iteration: int, missing: int) -> Metrics:
+    """Further metrics of a batch from several nodes."""
     counts = {
-        "nodes": len(shares),
+        "nodes": len(parts),
         "lost_nodes": missing,
-        "staleness": max(iteration - share.version for share in shares),
-        "played_steps": sum(share.trajectory.reward.size for share in shares),
+        "staleness": max(iteration - part.version for part in parts),
+        "played_steps": sum(part.trajectory.reward.size for part in parts),
     }
     return {name: jnp.asarray(count) for name, count in counts.items()}

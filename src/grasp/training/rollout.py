@@ -1,4 +1,4 @@
-"""The device collector: acting and stepping inside one scan."""
+"""Rollouts of environments in JAX: acting and stepping in one scan."""
 
 from typing import NamedTuple
 
@@ -11,10 +11,10 @@ from grasp.types import Algorithm, Env, Key, Metric, Metrics, Observation, PyTre
 
 
 class Arena(NamedTuple):
-    """B environments in mid-play: everything the next rollout continues from.
+    """B running environments: the state from which the next rollout continues.
 
-    A reset is prepared for every environment ahead of time and used when its episode ends. Only when some environment
-    ends a second episode are the used ones prepared anew, all at once: a step that needs no reset computes none.
+    A reset is computed for every environment in advance and used when its episode ends. Used resets are replaced all at
+    once, when an environment needs a second one: the other steps compute no reset.
     """
 
     env_state: PyTree
@@ -24,14 +24,14 @@ class Arena(NamedTuple):
     fresh_state: PyTree
     fresh_observation: Observation
     used: Bool[Array, " B"]
-    """Whose prepared reset is spent."""
+    """Whether the prepared reset has been used."""
     returned: Float[Array, " B"]
-    """Reward of the running episode so far."""
+    """Return of the running episode so far."""
     length: Int[Array, " B"]
 
 
 class Outcome(NamedTuple):
-    """Episodes that ended at a step, where `ended`."""
+    """The episodes that ended at each step, where `ended`."""
 
     ended: Bool[Array, "*T B"]
     returned: Float[Array, "*T B"]
@@ -40,7 +40,7 @@ class Outcome(NamedTuple):
 
 
 def where(mask: Bool[Array, " B"], chosen: PyTree, other: PyTree) -> PyTree:
-    """Row by row, one tree or another."""
+    """Select between two trees, per environment."""
 
     def pick(x: Array, y: Array) -> Array:
         return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - 1)), x, y)
@@ -49,7 +49,7 @@ def where(mask: Bool[Array, " B"], chosen: PyTree, other: PyTree) -> PyTree:
 
 
 def cleared(memory: PyTree, first: Bool[Array, " B"]) -> PyTree:
-    """Memory is zero at the start of an episode."""
+    """The memory, set to zero where an episode starts."""
     return where(first, jax.tree.map(jnp.zeros_like, memory), memory)
 
 
@@ -110,7 +110,7 @@ def collect(
 
 
 def reopen(env: Env, arena: Arena, key: Key) -> Arena:
-    """Start a new episode where one has just ended (`first`)."""
+    """Start a new episode wherever one has ended (`first`)."""
 
     def refill() -> tuple[PyTree, Observation, Array]:
         state, observation = jax.vmap(env.reset)(jax.random.split(key, arena.used.shape[0]))
@@ -136,7 +136,7 @@ def reopen(env: Env, arena: Arena, key: Key) -> Arena:
 
 
 def finished(outcome: Outcome, has_wins: bool) -> Metrics:
-    """Means over the episodes that ended in a rollout; NaN where none did."""
+    """Metrics of the episodes that ended in a rollout; NaN where none did."""
     count = outcome.ended.sum()
 
     def mean(x: Array) -> Array:

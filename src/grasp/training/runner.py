@@ -1,5 +1,8 @@
-"""What a group of seeds runs: begin, advance, evaluate. On a device it is compiled whole; a simulator is stepped by its
-workers, and only acting and learning are compiled."""
+"""The functions that train a group of seeds: begin, advance, evaluate.
+
+With an environment in JAX they are compiled whole. Simulators are stepped by worker processes, and only acting and
+learning are compiled.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +20,9 @@ from grasp.config import Config
 from grasp.envs import base as envs
 from grasp.nn import sharding
 from grasp.runs.restore import acting, seed_keys
-from grasp.training import host_rollout, rollout
-from grasp.training import remote_rollout as shared
+from grasp.training import host_rollout, remote_rollout, rollout
 from grasp.training.evaluation import Scores, evaluate
-from grasp.training.remote_rollout import Order, Others, Player, Share
+from grasp.training.remote_rollout import HostPlayer, RemoteRollouts, RolloutPart, RolloutRequest
 from grasp.types import Algorithm, Env, Host, Key, Metrics, PyTree
 
 
@@ -29,20 +31,20 @@ class RunState(NamedTuple):
 
     state: PyTree
     arena: PyTree
-    """The environments in mid-play; nothing where they are simulators, which cannot be stored."""
+    """The running environments; empty for simulators, whose state cannot be stored."""
     key: Shaped[Array, "*S"]
     iteration: Int[Array, "*S"]
 
 
 class Built(NamedTuple):
-    """An environment and the algorithm for it, made once in a process and handed on."""
+    """An environment and the algorithm for it, made once per process and passed on."""
 
     env: Env | Host
     algorithm: Algorithm
 
 
-class Programs(NamedTuple):
-    """What is compiled for a group of seeds."""
+class Runner(NamedTuple):
+    """The functions that train a group of seeds; every array has a leading seed axis."""
 
     begin: Callable[[list[int]], RunState]
     advance: Callable[[RunState], tuple[RunState, Metrics]]
@@ -51,13 +53,13 @@ class Programs(NamedTuple):
     score_best: Callable[[PyTree, Array], Scores]
     algorithm: Algorithm
     env: Env | Host
-    replaced: Callable[[], dict[str, Any]] = dict
-    """What simulators add to the metrics of an evaluation."""
+    host_metrics: Callable[[], dict[str, Any]] = dict
+    """Metrics of simulators, added to those of an evaluation."""
     close: Callable[[], None] = lambda: None
 
 
 def over_seeds(function: Callable, num_seeds: int) -> Callable:
-    """The function with a leading seed axis. One seed is not mapped: under vmap a branch computes both its sides."""
+    """The function with a leading seed axis. One seed is not vmapped: vmap makes `lax.cond` compute both branches."""
     if num_seeds > 1:
         return jax.vmap(function)
 
@@ -77,19 +79,19 @@ def build(
     config: Config,
     num_seeds: int,
     log: Path | None = None,
-    others: Others | None = None,
+    remote: RemoteRollouts | None = None,
     built: Built | None = None,
-) -> Programs:
-    """Everything a group of seeds runs, not yet compiled. Simulators complain in `log`; those of other machines are
-    with the `others`."""
+) -> Runner:
+    """The functions for a group of seeds, not yet compiled. Simulators write their errors to `log`; `remote` are the
+    simulators of other nodes."""
     env, algorithm = built or make(config)
     if isinstance(env, Host):
-        return on_host(config, env, algorithm, log, others)
+        return on_host(config, env, algorithm, log, remote)
     return on_device(config, env, algorithm, num_seeds)
 
 
-def on_device(config: Config, env: Env, algorithm: Algorithm, num_seeds: int) -> Programs:
-    """An environment that is part of the compiled program."""
+def on_device(config: Config, env: Env, algorithm: Algorithm, num_seeds: int) -> Runner:
+    """For an environment in JAX, which is part of the compiled program."""
 
     def begin(seeds: list[int]) -> RunState:
         return gather([begin_seed(config, env, algorithm, seed) for seed in seeds], algorithm)
@@ -105,7 +107,7 @@ def on_device(config: Config, env: Env, algorithm: Algorithm, num_seeds: int) ->
     def scorer(episodes: int) -> Callable:
         return jax.jit(over_seeds(lambda state, key: evaluate(env, algorithm, state, key, episodes), num_seeds))
 
-    programs = Programs(
+    runner = Runner(
         begin=begin,
         advance=jax.jit(over_seeds(advance, num_seeds), donate_argnums=0),
         outline=jax.jit(over_seeds(lambda run: outline(algorithm, run), num_seeds)),
@@ -114,18 +116,17 @@ def on_device(config: Config, env: Env, algorithm: Algorithm, num_seeds: int) ->
         algorithm=algorithm,
         env=env,
     )
-    return programs if config.devices == 1 else on_many(programs, sharding.mesh(config.devices))
+    return runner if config.devices == 1 else on_devices(runner, sharding.mesh(config.devices))
 
 
-def on_many(programs: Programs, mesh: Mesh) -> Programs:
-    """The same programs with the environments spread over a mesh. What is stored is gathered, so that it can go on with
-    any number of devices; what is read is on every machine."""
+def on_devices(runner: Runner, mesh: Mesh) -> Runner:
+    """The same functions with the environments sharded over a mesh. Checkpoints are gathered, so that training can be
+    resumed on any number of devices; metrics and scores are replicated on every node."""
     same = NamedSharding(mesh, sharding.REPLICATED)
-    # The first axis is the seed's.
-    places = RunState._make([same, NamedSharding(mesh, sharding.SECOND_AXIS), same, same])
+    shardings = RunState._make([same, NamedSharding(mesh, sharding.SECOND), same, same])  # axis 0 is the seed
 
-    def among(function: Callable, *given: PyTree) -> Callable:
-        """The function with its arguments where they are to be; nothing moves that is there already."""
+    def sharded(function: Callable, *given: PyTree) -> Callable:
+        """The function with its arguments moved to the given shardings, unless they have them already."""
 
         def call(*arguments: PyTree) -> PyTree:
             with jax.set_mesh(mesh):
@@ -133,16 +134,16 @@ def on_many(programs: Programs, mesh: Mesh) -> Programs:
 
         return call
 
-    return programs._replace(
-        advance=among(jax.jit(programs.advance, donate_argnums=0, out_shardings=(places, same)), places),
-        outline=among(jax.jit(programs.outline, out_shardings=same), places),
-        score=among(jax.jit(programs.score, out_shardings=same), same, same),
-        score_best=among(jax.jit(programs.score_best, out_shardings=same), same, same),
+    return runner._replace(
+        advance=sharded(jax.jit(runner.advance, donate_argnums=0, out_shardings=(shardings, same)), shardings),
+        outline=sharded(jax.jit(runner.outline, out_shardings=same), shardings),
+        score=sharded(jax.jit(runner.score, out_shardings=same), same, same),
+        score_best=sharded(jax.jit(runner.score_best, out_shardings=same), same, same),
     )
 
 
 def gather(states: list[RunState], algorithm: Algorithm) -> RunState:
-    """`stack`, for states that are not used again: one replay alone is not copied, since it may fill the memory."""
+    """`stack`, which invalidates the states: a single replay buffer, which may fill the memory, is not copied."""
     if len(states) > 1 or not algorithm.replays:
         return stack(states)
     alone = states[0]
@@ -152,12 +153,12 @@ def gather(states: list[RunState], algorithm: Algorithm) -> RunState:
 
 
 def stack(trees: list[PyTree]) -> PyTree:
-    """One tree with a leading seed axis."""
+    """Stack trees on a leading seed axis."""
     return jax.tree.map(lambda *x: jnp.stack(x), *trees)
 
 
 def begin_seed(config: Config, env: Env | Host, algorithm: Algorithm, seed: int) -> RunState:
-    """A seed before its first iteration."""
+    """The state of a seed before its first iteration."""
     init_key, arena_key, run_key, _ = seed_keys(seed)
     arena = ()
     if isinstance(env, Env):
@@ -166,37 +167,44 @@ def begin_seed(config: Config, env: Env | Host, algorithm: Algorithm, seed: int)
 
 
 def outline(algorithm: Algorithm, run: RunState) -> RunState:
-    """What a checkpoint holds: everything but finished episodes, which are in segments."""
+    """The part of a state that a checkpoint has: all but finished episodes, which are in segments."""
     if not algorithm.replays:
         return run
     return run._replace(state=run.state._replace(replay=replays.tail(run.state.replay)))
 
 
-def on_host(config: Config, host: Host, algorithm: Algorithm, log: Path | None, others: Others | None) -> Programs:
-    """Simulators in worker processes, of one seed."""
-    simulated = Simulated(config, host, algorithm, log, others)
-    return Programs(
+def on_host(
+    config: Config, host: Host, algorithm: Algorithm, log: Path | None, remote: RemoteRollouts | None
+) -> Runner:
+    """For simulators in worker processes, which train one seed."""
+    runner = HostRunner(config, host, algorithm, log, remote)
+    return Runner(
         begin=lambda seeds: gather([begin_seed(config, host, algorithm, seed) for seed in seeds], algorithm),
-        advance=simulated.advance,
+        advance=runner.advance,
         outline=jax.jit(over_seeds(lambda run: outline(algorithm, run), 1)),
-        score=lambda state, keys: simulated.score(state, keys, config.eval_episodes),
-        score_best=lambda state, keys: simulated.score(state, keys, config.final_episodes),
+        score=lambda state, keys: runner.score(state, keys, config.eval_episodes),
+        score_best=lambda state, keys: runner.score(state, keys, config.final_episodes),
         algorithm=algorithm,
         env=host,
-        replaced=simulated.replaced,
-        close=simulated.close,
+        host_metrics=runner.metrics,
+        close=runner.close,
     )
 
 
-class Simulated:
-    """One seed's simulators. They play training's and evaluation's episodes in turns: an evaluation ends the running
-    ones, so that a run that is resumed from a checkpoint of that moment goes on exactly as it would have."""
+class HostRunner:
+    """Trains one seed with simulators, which serve training and evaluation in turns. An evaluation ends the episodes of
+    training, so that a run resumed from the checkpoint after it continues exactly as it would have."""
 
     def __init__(
-        self, config: Config, host: Host, algorithm: Algorithm, log: Path | None = None, others: Others | None = None
+        self,
+        config: Config,
+        host: Host,
+        algorithm: Algorithm,
+        log: Path | None = None,
+        remote: RemoteRollouts | None = None,
     ):
-        self.config, self.algorithm, self.others = config, algorithm, others
-        self.player = Player(config, host, algorithm, log=log)
+        self.config, self.algorithm, self.remote = config, algorithm, remote
+        self.player = HostPlayer(config, host, algorithm, log=log)
         self.update = jax.jit(over_seeds(algorithm.update, 1), donate_argnums=0)
         self.training = False
 
@@ -204,61 +212,61 @@ class Simulated:
         iteration = int(run.iteration[0])
         collect_key, update_key = keys_of(run, iteration)
         fresh, self.training = not self.training, True
-        if self.others:
-            self.others.ask(self.order(run, iteration, fresh))
-        shares = [self.player.play(iteration, self.alone(run.state), collect_key, fresh)]
-        if self.others:
-            shares += self.gathered(run, iteration)
-        trajectory, outcome = shared.joined(shares)
-        played = shared.described(shares, outcome, self.player.host.spec.has_wins)
-        if self.others:
-            played |= shared.provenance(shares, iteration, self.others.missing())
+        if self.remote:
+            self.remote.request(self.request(run, iteration, fresh))
+        parts = [self.player.play(iteration, self.single(run.state), collect_key, fresh)]
+        if self.remote:
+            parts += self.received(run, iteration)
+        trajectory, outcome = remote_rollout.joined(parts)
+        played = remote_rollout.simulator_metrics(parts, outcome, self.player.host.spec.has_wins)
+        if self.remote:
+            played |= remote_rollout.node_metrics(parts, iteration, self.remote.missing())
         state, learned = self.update(run.state, one(trajectory), update_key[None])
         return RunState(state, (), run.key, run.iteration + 1), one(played) | learned
 
-    def gathered(self, run: RunState, iteration: int) -> list[Share]:
-        """What the others have played; where they may, they play on with the policy that is about to learn.
+    def received(self, run: RunState, iteration: int) -> list[RolloutPart]:
+        """The parts of the other nodes. With `staleness` they go on playing with the current policy during the update.
 
-        So much of the staleness is for playing ahead; with what is left of it a share may come late. Before an
-        evaluation, which begins new episodes, nobody is late or ahead.
+        One update of the staleness is for that; a part may arrive as many iterations late as remain. Before an
+        evaluation, which begins new episodes, no part is late and none is requested in advance.
         """
-        assert self.others is not None
+        assert self.remote is not None
         is_last = self.config.is_evaluation(iteration + 1)
-        shares = self.others.take(iteration - (0 if is_last else max(self.config.staleness - 1, 0)))
+        parts = self.remote.receive(iteration - (0 if is_last else max(self.config.staleness - 1, 0)))
         if self.config.staleness and not is_last:
-            self.others.ask(self.order(run, iteration + 1, False))
-        return shares
+            self.remote.request(self.request(run, iteration + 1, False))
+        return parts
 
-    def order(self, run: RunState, iteration: int, fresh: bool) -> Order:
-        """What the others are to play for an iteration, with the policy as it is now."""
-        policy = jax.device_get(acting(self.algorithm, self.alone(run.state), judging=True))
+    def request(self, run: RunState, iteration: int, fresh: bool) -> RolloutRequest:
+        """The request for an iteration, with the current policy."""
+        policy = jax.device_get(acting(self.algorithm, self.single(run.state), judging=True))
         bits = np.asarray(jax.random.key_data(keys_of(run, iteration)[0]))
-        return Order(iteration, int(run.iteration[0]), policy, bits, fresh)
+        return RolloutRequest(iteration, int(run.iteration[0]), policy, bits, fresh)
 
     def score(self, state: PyTree, keys: Shaped[Array, " 1"], episodes: int) -> Scores:
         self.training = False
-        return one(host_rollout.evaluate(self.player.opened(), self.alone(state), keys[0], episodes))
+        return one(host_rollout.evaluate(self.player.opened(), self.single(state), keys[0], episodes))
 
-    def replaced(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         return one({"restarts": np.asarray(self.player.opened().pool.take_unreported())})
 
-    def alone(self, state: PyTree) -> PyTree:
-        """The state without its seed axis, to act with: without its replay too, which acting does not read and which
-        would be copied."""
+    def single(self, state: PyTree) -> PyTree:
+        """The state without its seed axis, for acting, and without its replay buffer, which acting does not read and
+        which would be copied."""
         return jax.tree.map(lambda x: x[0], state._replace(replay=()) if self.algorithm.replays else state)
 
     def close(self) -> None:
         self.player.close()
-        if self.others:
-            self.others.close()
+        if self.remote:
+            self.remote.close()
 
 
 def keys_of(run: RunState, iteration: int) -> tuple[Key, Key]:
-    """One seed's keys of playing and of learning in an iteration."""
+    """The keys of one seed for collecting and for the update in an iteration."""
     collect_key, update_key = jax.random.split(jax.random.fold_in(run.key[0], iteration))
     return collect_key, update_key
 
 
 def one(tree: PyTree) -> PyTree:
-    """A seed axis for one seed."""
+    """Add a seed axis of length 1."""
     return jax.tree.map(lambda x: x[None], tree)

@@ -304,7 +304,7 @@ def learner(algo, pool, **options):
 def test_algorithms_collect_in_the_engine(opened, algo, options):
     pool = opened("academy_3_vs_1_with_keeper", num_envs=2, workers=2)
     algorithm, state = learner(algo, pool, **options)
-    stage = host_rollout.Stage(pool, algorithm)
+    stage = host_rollout.HostEnvs(pool, algorithm)
     stage.begin(lambda copy: copy)
     found, _, restarts = host_rollout.collect(stage, state, jax.random.key(0), 8)
     assert found.observation.obs.shape == (8, 2, 3, 115)
@@ -317,7 +317,7 @@ def test_algorithms_collect_in_the_engine(opened, algo, options):
 def test_the_episode_of_a_worker_killed_during_collection_is_not_in_the_batch(opened, monkeypatch):
     pool = opened("academy_3_vs_1_with_keeper", num_envs=2, workers=2)
     algorithm, state = learner("mappo", pool, chunk=4)
-    stage = host_rollout.Stage(pool, algorithm)
+    stage = host_rollout.HostEnvs(pool, algorithm)
     seeds = [[], []]
 
     def seed(copy):

@@ -25,7 +25,7 @@ from grasp.envs import base as envs  # noqa: E402
 from grasp.launch import ray_collectors  # noqa: E402
 from grasp.runs import restore  # noqa: E402
 from grasp.training import runner  # noqa: E402
-from grasp.training.remote_rollout import Order, Player  # noqa: E402
+from grasp.training.remote_rollout import HostPlayer, RolloutRequest  # noqa: E402
 from grasp.types import GraspError  # noqa: E402
 
 pytestmark = MARKS
@@ -142,45 +142,45 @@ def three_nodes(cluster):
     cluster.wait_for_nodes(120)  # and until the cluster knows who is dead
 
 
-def sent(stored: runs.Run, iteration: int) -> tuple[Order, list[Player]]:
-    """An order of a learner at its first iteration, and players in this process that can carry it out."""
+def sent(stored: runs.Run, iteration: int) -> tuple[RolloutRequest, list[HostPlayer]]:
+    """A request of a learner before its first iteration, and players in this process for the same parts."""
     host = envs.make(ENV)
     algorithm = algos.make(stored.config, host.spec)
     run = runner.begin_seed(stored.config, host, algorithm, 0)
-    order = runner.Simulated(stored.config, host, algorithm).order(runner.one(run), iteration, True)
-    return order, [Player(stored.config, host, algorithm, number) for number in (1, 2)]
+    request = runner.HostRunner(stored.config, host, algorithm).request(runner.one(run), iteration, True)
+    return request, [HostPlayer(stored.config, host, algorithm, number) for number in (1, 2)]
 
 
 @pytest.mark.usefixtures("three_nodes")
 def test_nodes_play_what_this_process_would_and_one_that_hangs_is_dropped(cluster, straight, monkeypatch):
     stored, notices = runs.find(straight), []
-    others = ray_collectors.Collectors(stored, 0, cluster.address, "", notices.append)
-    order, players = sent(stored, 0)
+    remote = ray_collectors.Collectors(stored, 0, cluster.address, "", notices.append)
+    request, players = sent(stored, 0)
     state = algos.make(stored.config, players[0].host.spec).init(restore.seed_keys(0).init)
     stopped = 0
     try:
-        others.ask(order)
-        found = others.take(0)
-        key = jax.random.wrap_key_data(jnp.asarray(order.key))
-        for share, player in zip(found, players, strict=True):
+        remote.request(request)
+        found = remote.receive(0)
+        key = jax.random.wrap_key_data(jnp.asarray(request.key))
+        for part, player in zip(found, players, strict=True):
             expected = player.play(0, state, key, True)
-            np.testing.assert_array_equal(share.trajectory.action, expected.trajectory.action)
-            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), share, expected)
+            np.testing.assert_array_equal(part.trajectory.action, expected.trajectory.action)
+            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), part, expected)
         assert (found[0].trajectory.observation.obs != found[1].trajectory.observation.obs).any()
         monkeypatch.setattr(ray_collectors, "START_SECONDS", 3.0)
         actors = [int(entry.name) for entry in processes() if b"ray::Collector" in command_of(entry)]
         stopped = next(pid for pid in actors if any(is_below(pid, node) for node in cluster.worker_nodes))
         os.kill(stopped, signal.SIGSTOP)
-        others.ask(sent(stored, 1)[0])
-        assert len(others.take(1)) == 1
-        assert others.missing() == 1
+        remote.request(sent(stored, 1)[0])
+        assert len(remote.receive(1)) == 1
+        assert remote.missing() == 1
         assert len(notices) == 1
         assert "no longer plays (did not play within" in notices[0]["text"]
         assert notices[0]["text"].endswith("training continues with 2 of 3 nodes")
     finally:
         if stopped:
             os.kill(stopped, signal.SIGCONT)
-        others.close()
+        remote.close()
         for player in players:
             player.close()
 

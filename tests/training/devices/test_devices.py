@@ -1,4 +1,4 @@
-"""One run over many devices: the same numbers as on one, with little said between them."""
+"""One run over several devices: the same numbers as on one, with little communication."""
 
 import json
 import os
@@ -19,7 +19,7 @@ WAIT = 300.0
 
 
 def check(number, *words):
-    """Run a case of `device_cases` in a process that has so many devices."""
+    """Run a case of `device_cases` in a process with `number` devices."""
     flags = f"--xla_backend_optimization_level=0 --xla_force_host_platform_device_count={number}"
     done = subprocess.run(
         [sys.executable, "-W", "error", str(CASES), json.dumps(words)],
@@ -44,11 +44,11 @@ def test_the_consensus_sends_slices_and_one_direction():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("case", "number"), [(FIRST, 4), *((case, 2) for case in TRAINED if case != FIRST)])
-def test_a_run_over_many_devices_is_the_run_of_one(case, number):
+def test_a_run_over_several_devices_equals_that_on_one(case, number):
     check(number, "trained", number, case)
 
 
-def test_fewer_devices_than_asked_for_is_one_sentence():
+def test_too_few_devices_is_one_error():
     check(2, "too_few", 3)
 
 
@@ -63,13 +63,13 @@ def test_fewer_devices_than_asked_for_is_one_sentence():
         ("grasp-qmix", {}, "the replay buffer of grasp-qmix is on one device; train it with --devices 1"),
     ],
 )
-def test_what_cannot_be_spread_is_refused_in_one_sentence(algo, options, sentence):
+def test_what_cannot_be_sharded_is_refused(algo, options, sentence):
     with pytest.raises(GraspError) as mistake:
         config.configure(algo, "probe/value", {"devices": 4, **options})
     assert sentence in str(mistake.value)
     assert "\n" not in str(mistake.value)
 
 
-def test_a_run_over_many_devices_is_a_process():
+def test_a_run_over_several_devices_is_a_process():
     spread = config.configure("mappo", "probe/value", {"devices": 2})
     assert local.resolved(spread, simulated=False).parallel == "processes"

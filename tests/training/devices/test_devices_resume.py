@@ -1,4 +1,4 @@
-"""A run may be stopped on some devices and go on with others."""
+"""A run may be resumed on another number of devices."""
 
 import json
 import signal
@@ -19,7 +19,7 @@ WORDS = [part for name, value in SIZES.items() for part in (f"--{name}", str(val
 
 
 def is_held(path: Path) -> bool:
-    """Whether a worker of the run still lives."""
+    """Whether a worker of the run is alive."""
     found = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     for entry in found:
         try:
@@ -39,7 +39,7 @@ def ended(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_killed_on_two_devices_goes_on_with_four_as_it_would_on_one(tmp_path):
+def test_a_run_killed_on_two_devices_resumes_on_four_with_the_numbers_of_one(tmp_path):
     one, many = tmp_path / "one", tmp_path / "many"
     grasp.train("grasp-mappo", "probe/mask_death", out=one, parallel="processes", **SIZES)
     process = start("train", "grasp-mappo", "probe/mask_death", "--devices", "2", "--out", str(many), *WORDS)
@@ -60,7 +60,7 @@ def test_a_run_killed_on_two_devices_goes_on_with_four_as_it_would_on_one(tmp_pa
             assert line[name] == pytest.approx(other[name], rel=1e-3, abs=1e-5), (line["env_steps"], name)
 
 
-def test_other_devices_that_cannot_be_are_refused_and_nothing_is_changed(tmp_path, capsys):
+def test_impossible_numbers_of_devices_are_refused_and_nothing_is_changed(tmp_path, capsys):
     path = tmp_path / "run"
     sizes = SIZES | {"steps": 400}
     grasp.train("mappo", "probe/value", out=path, parallel="processes", **sizes)
