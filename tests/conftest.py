@@ -46,6 +46,20 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture
+def starcraft(monkeypatch):
+    """A stand-in for SMAC, SMACv2 and the game. Nothing that it said is left in the cache for the next test."""
+    from paths import STANDINS
+
+    from grasp.envs import host
+
+    monkeypatch.setenv("SC2PATH", str(STANDINS / "StarCraftII"))
+    monkeypatch.syspath_prepend(str(STANDINS))
+    host._sizes.cache_clear()
+    yield
+    host._sizes.cache_clear()
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A small finished run, made from Python."""

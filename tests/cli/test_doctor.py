@@ -24,9 +24,7 @@ def test_what_is_missing_is_named_with_the_command_that_fixes_it(monkeypatch, ca
     assert "no  grf/: make football" in capsys.readouterr().out
 
 
-def test_an_installed_game_is_found(monkeypatch):
-    monkeypatch.setenv("SC2PATH", str(STANDINS / "StarCraftII"))
-    monkeypatch.syspath_prepend(str(STANDINS))
+def test_an_installed_game_is_found(starcraft, monkeypatch):
     monkeypatch.setenv("GRASP_SMAC_PYTHON", sys.executable)
     monkeypatch.setenv("GRASP_SMACV2_PYTHON", sys.executable)
     rows = doctor.starcraft()

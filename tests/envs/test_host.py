@@ -165,7 +165,7 @@ def test_too_many_failures_raise_one_sentence(opened):
     pool = opened(fault="crash", at=3, restarts=2)
     stage = host_rollout.HostEnvs(pool, algorithm)
     stage.begin(lambda copy: 0)
-    with pytest.raises(SimulatorFault, match="exited with code 3, after 2 other workers had been replaced"):
+    with pytest.raises(SimulatorFault, match="exited with code 3, and 2 had been replaced before"):
         host_rollout.collect(stage, state, jax.random.key(0), 12)
 
 

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 from absl import flags
-from paths import REPOSITORY, STANDINS
+from paths import REPOSITORY
 
 ADAPTER = REPOSITORY / "src" / "grasp" / "envs" / "workers" / "smac.py"
 STOP, ATTACK = 1, 6
@@ -38,10 +38,8 @@ def bare(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def adapter(bare, monkeypatch):
+def adapter(bare, starcraft):
     """The adapter with the stand-in installed."""
-    monkeypatch.syspath_prepend(STANDINS)
-    monkeypatch.setenv("SC2PATH", str(STANDINS / "StarCraftII"))
     return bare
 
 

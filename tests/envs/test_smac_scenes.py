@@ -79,11 +79,7 @@ def test_a_state_of_another_length_is_not_drawn():
     assert scenes(replace(env.spec, state_dim=env.spec.state_dim + 1), Rows()) is None
 
 
-def test_battles_of_the_stand_in_are_drawn(monkeypatch):
-    from paths import STANDINS
-
-    monkeypatch.setenv("SC2PATH", str(STANDINS / "StarCraftII"))
-    monkeypatch.syspath_prepend(str(STANDINS))
+def test_battles_of_the_stand_in_are_drawn(starcraft):
     for name in ("smac/3m", "smac/MMM2", "smac/2s3z", "smacv2/10gen_protoss"):
         host = make(name)
         assert host.scene is not None, name

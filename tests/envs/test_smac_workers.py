@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from paths import STANDINS
 
-from grasp.envs import host, make
+from grasp.envs import make
 from grasp.envs.host import SimulatorPool
 from grasp.types import GraspError
 
@@ -17,10 +16,8 @@ EVERYONE = np.arange(2)
 
 
 @pytest.fixture
-def battle(monkeypatch):
+def battle(starcraft, monkeypatch):
     """A function that opens a pool of the stand-in with a fault."""
-    monkeypatch.setenv("SC2PATH", str(STANDINS / "StarCraftII"))
-    monkeypatch.syspath_prepend(str(STANDINS))
     pools = []
 
     def opened(name="smac/3m", fault="", deadline=20.0):
@@ -97,7 +94,6 @@ def alive(pid: int) -> bool:
 
 
 def test_a_missing_package_is_named_before_a_worker_starts(monkeypatch):
-    host._sizes.cache_clear()  # the stand-in's sizes may be cached under this name
     monkeypatch.setenv("GRASP_SMAC_PYTHON", sys.executable)
     with pytest.raises(GraspError, match="environment 'smac/3m': the package smac is not installed"):
         make("smac/3m")

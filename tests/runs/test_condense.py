@@ -68,7 +68,9 @@ def test_what_cannot_be_checked_is_one_warning_and_hashed_as_it_is_read(finished
         (small / "condensed.json").write_text(json.dumps(known))
         (run,) = load_runs([small])
         assert len(run.warnings) == 1
-        assert has(run.warnings, "condensed.json has no SHA-256 of what was kept of seed 0, 1", "cannot be checked")
+        assert has(
+            run.warnings, "condensed.json has no SHA-256 of the condensed file of seed 0, 1", "cannot be checked"
+        )
         assert [seed.sha256 for seed in run.seeds] == read
     lost = {str(seed): {"whole": None, "kept": kept} for seed, kept in enumerate(read)}
     (small / "condensed.json").write_text(json.dumps(lost))

@@ -217,7 +217,7 @@ def test_simulators_that_fail_in_an_evaluation_end_in_a_checkpoint_and_resume_wi
     for score, due, stands_at in (("score", 0, 0), ("score", 1, 2), ("score_best", 0, 4)):
         cut = runs.create(here / f"cut-{stands_at}", config, spec)
         monkeypatch.setattr(loop, "build", fail_in(score, due))
-        with pytest.raises(GraspError, match=r"1 had been replaced before it.*continue with: grasp resume"):
+        with pytest.raises(GraspError, match=r"and 1 had been replaced before.*continue with: grasp resume"):
             loop.train(cut, [0], lambda line: None)
         (here / "broken").unlink()
         stopped = checkpoint.stored(cut.checkpoints(0))[-1]

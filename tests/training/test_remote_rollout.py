@@ -236,9 +236,9 @@ def test_what_cannot_be_split_over_nodes_is_refused(algo, options, sentence):
 
 def test_without_ray_and_for_environments_in_jax_nodes_are_refused(tmp_path):
     where = {"out": tmp_path / "run", "steps": 48 * 9, **SIZES}
-    with pytest.raises(GraspError, match="'matrix/climbing' is played where it is learned, on one machine; leave"):
+    with pytest.raises(GraspError, match="'matrix/climbing' runs in JAX, on one machine; leave"):
         grasp.train("mappo", "matrix/climbing", **where)
     pytest.importorskip("mpe2", reason="mpe2 is not installed: pip install 'grasp-marl[pettingzoo]'")
-    with pytest.raises(GraspError, match="this machine alone cannot play on 2 nodes; add --on ray"):
+    with pytest.raises(GraspError, match="--nodes 2 needs a Ray cluster; add --on ray"):
         grasp.train("mappo", "pettingzoo/mpe2.simple_spread_v3", **where)
     assert not (tmp_path / "run").exists()

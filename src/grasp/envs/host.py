@@ -289,8 +289,7 @@ class SimulatorPool:
         if self.restarts > self.max_restarts:
             log = f"; log: {self.log}" if self.log else ""
             raise SimulatorFault(
-                f"a worker of {self.host.spec.name!r} {fault}, after {self.max_restarts} other workers had been "
-                f"replaced{log}"
+                f"a worker of {self.host.spec.name!r} {fault}, and {self.max_restarts} had been replaced before{log}"
             )
         self.workers[index] = self.start(worker.copies)
         self.lost[worker.copies] = True

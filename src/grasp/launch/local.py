@@ -36,7 +36,7 @@ def resolved(config: Config, simulated: bool) -> Config:
     if simulated and config.devices > 1:
         raise GraspError(f"the simulators of {config.env!r} run on no device; train there with --devices 1")
     if config.nodes > 1 and not simulated:
-        raise GraspError(f"{config.env!r} runs inside the learner's program, on one machine; leave --nodes out")
+        raise GraspError(f"{config.env!r} runs in JAX, on one machine; leave --nodes out")
     if config.parallel != "auto":
         return config
     alone = simulated or config.devices > 1

@@ -104,7 +104,7 @@ class HostEnvs:
 
 
 def zeros(shape: int | tuple[int, ...], kind: Any) -> Any:
-    """An array to be filled in index. Untyped, because it is used where JAX's arrays are declared."""
+    """An array to be filled in place. Untyped, because it is used where JAX's arrays are declared."""
     return np.zeros(shape, kind)
 
 

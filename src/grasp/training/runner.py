@@ -123,7 +123,7 @@ def on_devices(runner: Runner, mesh: Mesh) -> Runner:
     """The same functions with the environments sharded over a mesh. Checkpoints are gathered, so that training can be
     resumed on any number of devices; metrics and scores are replicated on every node."""
     same = NamedSharding(mesh, sharding.REPLICATED)
-    shardings = RunState._make([same, NamedSharding(mesh, sharding.SECOND), same, same])  # axis 0 is the seed
+    shardings = RunState._make([same, NamedSharding(mesh, sharding.SECOND_AXIS), same, same])  # axis 0 is the seed
 
     def sharded(function: Callable, *given: PyTree) -> Callable:
         """The function with its arguments moved to the given shardings, unless they have them already."""
