@@ -50,6 +50,17 @@ def test_imports_run_one_way_over_the_layers_of_rooms(path):
         assert RANK[other] < RANK[here], f"{path.name} imports grasp.{other}, which stands above it"
 
 
+def test_no_test_file_imports_another():
+    """What tests share lives in conftest.py or in a named module of tests/support."""
+    here = Path(__file__).parent
+    for path in here.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            shared = [name for name in names if name.rpartition(".")[2].startswith(("test_", "conftest"))]
+            assert not shared, f"{path.relative_to(here)} imports {shared}"
+
+
 def test_the_consensus_knows_only_jax_and_optax():
     allowed = {"grasp", "jax", "jaxtyping", "optax"} | sys.stdlib_module_names
     bridge = {"numpy", "torch", "torchjd"}  # only in the files named after it, which nothing else imports

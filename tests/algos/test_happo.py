@@ -1,4 +1,4 @@
-"""HAPPO and GRASP-HAPPO: the compound ratio (H1), one agent (H2), the order, and what the consensus adds."""
+"""HAPPO and GRASP-HAPPO: the compound ratio, one agent, the order, and what the consensus adds."""
 
 from dataclasses import replace
 from functools import cache, partial
@@ -52,7 +52,7 @@ def log_prob_of_what_was_done(actor, trajectory):
 
 
 @pytest.mark.parametrize("env_name", [MASKED, SPREAD])
-def test_H1_the_compound_ratio_is_the_joint_ratio_of_new_to_old(env_name):
+def test_the_compound_ratio_is_the_joint_ratio_of_new_to_old(env_name):
     _, algorithm, state, trajectory = world(env_name, SMALL)
     after, metrics = jax.jit(algorithm.update)(state, trajectory, jax.random.key(1))
     alive = trajectory.observation.alive
@@ -67,7 +67,7 @@ def test_H1_the_compound_ratio_is_the_joint_ratio_of_new_to_old(env_name):
     assert jnp.abs(joint - 1).max() > 0.01
 
 
-def test_H1_a_dead_agent_s_ratio_is_1():
+def test_a_dead_agent_s_ratio_is_1():
     _, _, state, trajectory = world(MASKED, SMALL)
     alive = trajectory.observation.alive
     spoiled = trajectory._replace(
@@ -80,7 +80,7 @@ def test_H1_a_dead_agent_s_ratio_is_1():
     assert not alive.all()
 
 
-def test_H2_an_agent_that_does_not_move_leaves_the_compound_ratio_at_1():
+def test_an_agent_that_does_not_move_leaves_the_compound_ratio_at_1():
     still = ppo.Optimisers(optax.sgd(0.0), optax.sgd(0.0))
     _, _, state, trajectory = world(SPREAD, SMALL)
     state = state._replace(
@@ -90,7 +90,7 @@ def test_H2_an_agent_that_does_not_move_leaves_the_compound_ratio_at_1():
     np.testing.assert_allclose(metrics["compound_ratio_max"], 1.0, atol=1e-5)
 
 
-def test_H2_one_agent_is_ppo():
+def test_one_agent_is_ppo():
     """MAPPO of one agent is PPO (tested there); only the critic's place in the iteration may differ."""
     env = envs.make("mpe/simple")
     assert env.spec.num_agents == 1

@@ -222,14 +222,14 @@ COUNTS = {(4, True): 32 * (4 + 9), (4, False): 8 * (4 + 1), (2, True): 32 * 2, (
 @pytest.mark.parametrize("pretraining", [True, False])
 @pytest.mark.parametrize("spec", [TEAM, PAIR], ids=["4", "2"])
 @pytest.mark.parametrize("mode", MODES)
-def test_A2_a_round_is_a_gradient_step_for_every_episode_and_mask(mode, spec, pretraining, rounds):
+def test_a_round_is_a_gradient_step_for_every_episode_and_mask(mode, spec, pretraining, rounds):
     found = trace(mode, spec, pretraining, rounds)
     assert len(found.keep) == rounds * COUNTS[spec.num_agents, pretraining]
 
 
 @pytest.mark.parametrize("pretraining", [True, False])
 @pytest.mark.parametrize("mode", MODES)
-def test_A2_each_agent_is_shown_alone_in_turn_then_groups_of_two_or_more_but_never_all(mode, pretraining):
+def test_each_agent_is_shown_alone_in_turn_then_groups_of_two_or_more_but_never_all(mode, pretraining):
     agents, groups = 4, 9 if pretraining else 1
     keep = trace(mode, TEAM, pretraining, rounds=2).keep.reshape(-1, agents + groups, agents)
     assert len(keep) == 2 * (32 if pretraining else 8)
@@ -243,13 +243,13 @@ def test_A2_each_agent_is_shown_alone_in_turn_then_groups_of_two_or_more_but_nev
 
 
 @pytest.mark.parametrize("pretraining", [True, False])
-def test_A2_of_two_agents_each_is_shown_alone_and_there_is_nothing_else(pretraining):
+def test_of_two_agents_each_is_shown_alone_and_there_is_nothing_else(pretraining):
     keep = trace("paper", PAIR, pretraining).keep.reshape(-1, 2, 2)
     np.testing.assert_array_equal(keep, np.broadcast_to(np.eye(2, dtype=bool), keep.shape))
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_A2_an_agent_alone_has_2T_visible_tokens_and_a_group_of_k_plus_one_2T_for_each(mode):
+def test_an_agent_alone_has_2T_visible_tokens_and_a_group_of_k_plus_one_2T_for_each(mode):
     """Counted where the autoencoder encodes: without encodings of their places, hidden tokens are zero there."""
     counts = []
 

@@ -1,4 +1,5 @@
-"""MAPPO and GRASP-MAPPO on real rollouts of small environments: M4, M5, parity, permutation, one agent."""
+"""MAPPO and GRASP-MAPPO on real rollouts of small environments: stored values, minibatches, parity, permutation,
+one agent."""
 
 from dataclasses import replace
 
@@ -20,7 +21,7 @@ from grasp.nn import gru, layers
 
 @pytest.mark.parametrize("sharing", ["shared", "hybrid", "separate"])
 @pytest.mark.parametrize("env_name", ["probe/memory", MASKED, "mpe/simple_spread"])
-def test_M4_the_update_sees_the_log_probabilities_of_the_rollout(env_name, sharing):
+def test_the_update_sees_the_log_probabilities_of_the_rollout(env_name, sharing):
     hyper = replace(SMALL, sharing=sharing)
     _, _, state, _, trajectory = world(env_name, hyper)
     steps = ppo.prepare(hyper, state, trajectory).steps
@@ -30,7 +31,7 @@ def test_M4_the_update_sees_the_log_probabilities_of_the_rollout(env_name, shari
     np.testing.assert_allclose(losses.chosen(log_probs, steps.action), steps.log_prob, atol=1e-5)
 
 
-def test_M4_the_recurrent_critic_sees_the_values_of_the_rollout():
+def test_the_recurrent_critic_sees_the_values_of_the_rollout():
     from grasp.nn import critic as critics
 
     hyper = replace(SMALL, critic="gru")
@@ -47,7 +48,7 @@ def test_M4_the_recurrent_critic_sees_the_values_of_the_rollout():
     assert (np.abs(next_value[:-1] - trajectory.record.value[1:])[~inside] > 1e-4).any()
 
 
-def test_M5_garbage_in_a_dead_agent_s_entries_changes_nothing():
+def test_garbage_in_a_dead_agent_s_entries_changes_nothing():
     hyper = replace(SMALL, operator="min_norm")
     _, algorithm, state, _, trajectory = world(MASKED, hyper)
     dead = ~trajectory.observation.alive
@@ -316,7 +317,7 @@ def ppo_oracle(hyper, state, trajectory):
     return params
 
 
-def test_N1_mappo_is_ppo():
+def test_mappo_is_ppo():
     hyper = replace(SMALL, sharing="shared", critic_lr=SMALL.lr)
     env, algorithm, state, _, trajectory = world("mpe/simple", hyper)
     assert env.spec.num_agents == 1
@@ -327,7 +328,7 @@ def test_N1_mappo_is_ppo():
     assert distance(after.actor, state.actor) > 1e-3
 
 
-def test_N1_all_ways_to_share_are_one_and_u_is_the_gradient_itself():
+def test_all_ways_to_share_are_one_and_u_is_the_gradient_itself():
     results = [iterate("mpe/simple", replace(SMALL, sharing=s)) for s in ("shared", "hybrid", "separate")]
     for state, _ in results[1:]:
         assert distance(jax.tree.map(jnp.squeeze, results[0][0].actor), jax.tree.map(jnp.squeeze, state.actor)) < 1e-6

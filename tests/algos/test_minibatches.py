@@ -1,4 +1,4 @@
-"""M3: chunks are contiguous in time, of one environment, and start from the right memory; tiles lose nothing."""
+"""Chunks are contiguous in time, of one environment, and start from the right memory; tiles lose nothing."""
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +39,7 @@ def chunks(trajectory):
     return batches.chunked(trajectory, trajectory.record.log_prob, team, LENGTH)
 
 
-def test_M3_a_chunk_is_contiguous_and_of_one_environment(trajectory):
+def test_a_chunk_is_contiguous_and_of_one_environment(trajectory):
     steps = chunks(trajectory).steps
     time, env, agent = steps.log_prob // 10000, steps.log_prob % 10000 // 100, steps.log_prob % 100
     assert steps.log_prob.shape == (LENGTH, T // LENGTH * B, N)
@@ -50,12 +50,12 @@ def test_M3_a_chunk_is_contiguous_and_of_one_environment(trajectory):
     assert len(set(map(tuple, np.stack([time[0, :, 0], env[0, :, 0]], -1)))) == T // LENGTH * B
 
 
-def test_M3_a_chunk_starts_from_the_memory_its_first_step_found(trajectory):
+def test_a_chunk_starts_from_the_memory_its_first_step_found(trajectory):
     batch = chunks(trajectory)
     np.testing.assert_array_equal(batch.start.actor[..., 0], batch.steps.log_prob[0])
 
 
-def test_M3_resets_stay_where_they_happened(trajectory):
+def test_resets_stay_where_they_happened(trajectory):
     steps = chunks(trajectory).steps
     time = steps.log_prob[..., 0] // 10000
     np.testing.assert_array_equal(steps.first, time == 7)
@@ -84,7 +84,7 @@ def test_a_tile_is_the_largest_divisor_that_fits(num_chunks, num_agents, expecte
     assert batches.tile_size(num_chunks, num_agents, batches.TILE_ROWS) == expected
 
 
-def test_M5_advantages_are_normalised_over_live_steps_only(trajectory):
+def test_advantages_are_normalised_over_live_steps_only(trajectory):
     alive = trajectory.observation.alive
     found = batches.normalised(trajectory.reward, alive.sum(-1).astype(jnp.float32))
     every = np.repeat(np.asarray(trajectory.reward)[..., None], N, -1)[np.asarray(alive)]

@@ -71,12 +71,12 @@ def edits(given, agent):
     }
 
 
-# A1: whose observation reaches whom
+# Whose observation reaches whom
 
 
 @pytest.mark.parametrize("agent", range(AGENTS))
 @pytest.mark.parametrize("mode", MODES)
-def test_A1_an_agent_s_own_window_moves_what_it_imagines_in_paper_and_only_agent_0_s_in_released(mode, agent):
+def test_an_agent_s_own_window_moves_what_it_imagines_in_paper_and_only_agent_0_s_in_released(mode, agent):
     params, given = tiny(), window(ages=(7, 7, 7, 7))
     before = rows(params, mode, given)
     for name, edited in edits(given, agent).items():
@@ -90,7 +90,7 @@ def test_A1_an_agent_s_own_window_moves_what_it_imagines_in_paper_and_only_agent
 
 @pytest.mark.parametrize("agent", range(AGENTS))
 @pytest.mark.parametrize("mode", MODES)
-def test_A1_nothing_that_another_agent_holds_touches_an_agent_s_rows(mode, agent):
+def test_nothing_that_another_agent_holds_touches_an_agent_s_rows(mode, agent):
     params, given = tiny(), window()
     before = rows(params, mode, given)
     seen, done = np.array(given.seen), np.array(given.done)

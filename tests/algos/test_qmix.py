@@ -105,7 +105,7 @@ def test_with_decay_the_step_falls_to_zero_in_a_line_over_that_many_environment_
 
 
 @pytest.mark.parametrize("sharing", ["shared", "hybrid"])
-def test_Q4_the_agents_path_gradients_sum_to_the_ordinary_gradient(sharing):
+def test_the_agents_path_gradients_sum_to_the_ordinary_gradient(sharing):
     given = case(sharing)
     plain, metrics = gradient(replace(given.hyper, operator="none", scope="heads"))(*given[:3])
     assert distance(summed(sharing, given.paths), plain.agent) < 1e-5
@@ -142,7 +142,7 @@ def test_a_batch_of_short_episodes_cut_to_its_length_has_the_loops_loss_and_grad
 
 
 @pytest.mark.parametrize("operator", ["none", "min_norm"])
-def test_D1_what_stands_behind_an_episode_s_end_changes_nothing_at_all(operator):
+def test_what_stands_behind_an_episode_s_end_changes_nothing_at_all(operator):
     given = case("hybrid")
     hyper = given.hyper if operator == "min_norm" else replace(given.hyper, operator="none", scope="heads")
     found = gradient(hyper)(*given[:3])
@@ -150,7 +150,7 @@ def test_D1_what_stands_behind_an_episode_s_end_changes_nothing_at_all(operator)
         assert distance(found, gradient(hyper)(given.online, given.target, garbage(given.batch, value))) == 0
 
 
-def test_D1_the_terminal_transition_has_its_share():
+def test_the_terminal_transition_has_its_share():
     """Episode 0 is one terminal step: one more reward there changes the gradient by that of its Q_tot."""
     given = case("hybrid")
     assert bool(given.batch.terminated[0])
@@ -170,7 +170,7 @@ def test_D1_the_terminal_transition_has_its_share():
             assert abs(expected) > 1e-3
 
 
-def test_D1_what_followed_the_last_step_counts_where_an_episode_was_cut_and_not_where_it_ended():
+def test_what_followed_the_last_step_counts_where_an_episode_was_cut_and_not_where_it_ended():
     given = case("hybrid")
     for e in range(SMALL.batch):
         last = int(given.batch.length[e])
@@ -336,7 +336,7 @@ def test_gamma_on_update_gives_parameters_that_all_share_the_mean_factor():
         assert factor == pytest.approx(expected.factors["head"].mean(), abs=1e-5)
 
 
-def test_G22_no_agent_is_moved_against_its_own_gradient_or_the_consensus():
+def test_no_agent_is_moved_against_its_own_gradient_or_the_consensus():
     given = case("separate")
     for seed in range(8):
         each = noised(given.paths, seed, scale=0.1 * 2.0**seed)

@@ -1,4 +1,4 @@
-"""M1, Q2, Q3: advantages and TD(λ) targets against brute-force sums, with terminations and truncations everywhere."""
+"""Advantages and TD(λ) targets against brute-force sums, with terminations and truncations everywhere."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -26,7 +26,7 @@ def brute_force(reward, value, next_value, terminated, truncated):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_M1_gae_equals_the_explicit_sum(seed):
+def test_gae_equals_the_explicit_sum(seed):
     rng = np.random.default_rng(seed)
     reward, value, next_value = rng.normal(size=(3, 12, 4)).astype(np.float32)
     ending = rng.integers(0, 6, size=(12, 4))
@@ -93,7 +93,7 @@ def targets_of(reward, next_value, length, terminated, gamma, trace):
 
 @pytest.mark.parametrize("padding", [0.0, 1e6, np.nan])
 @pytest.mark.parametrize("trace", [0.0, 0.6, 1.0])
-def test_Q2_td_lambda_is_the_weighted_sum_of_n_step_returns(trace, padding):
+def test_td_lambda_is_the_weighted_sum_of_n_step_returns(trace, padding):
     reward, next_value, length, terminated = every_ending(padding)
     found = targets_of(reward, next_value, length, terminated, GAMMA, trace)
     for e, steps in enumerate(length):
@@ -102,7 +102,7 @@ def test_Q2_td_lambda_is_the_weighted_sum_of_n_step_returns(trace, padding):
         np.testing.assert_array_equal(found[steps:, e], 0)
 
 
-def test_Q3_lambda_0_is_the_one_step_target():
+def test_lambda_0_is_the_one_step_target():
     reward, next_value, length, terminated = every_ending(1e6)
     found = targets_of(reward, next_value, length, terminated, GAMMA, 0.0)
     for e, steps in enumerate(length):
@@ -112,7 +112,7 @@ def test_Q3_lambda_0_is_the_one_step_target():
             assert found[t, e] == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
-def test_Q3_lambda_1_is_monte_carlo_and_values_matter_only_where_an_episode_was_cut():
+def test_lambda_1_is_monte_carlo_and_values_matter_only_where_an_episode_was_cut():
     reward, next_value, length, terminated = every_ending(1e6)
     found = targets_of(reward, next_value, length, terminated, GAMMA, 1.0)
     other = targets_of(reward, 1.0 - 3.0 * next_value, length, terminated, GAMMA, 1.0)

@@ -1,4 +1,4 @@
-"""M2: ValueNorm's debiased moments."""
+"""ValueNorm's debiased moments."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -7,13 +7,13 @@ import pytest
 from grasp.algos import value_norm
 
 
-def test_M2_before_any_update_the_mean_is_0_and_the_spread_a_tenth():
+def test_before_any_update_the_mean_is_0_and_the_spread_a_tenth():
     mean, spread = value_norm.moments(value_norm.value_norm_init())
     assert mean == 0
     assert spread == pytest.approx(0.1)
 
 
-def test_M2_after_one_update_the_moments_are_the_batch_s():
+def test_after_one_update_the_moments_are_the_batch_s():
     returns = jnp.asarray(np.random.default_rng(0).normal(-70, 20, size=(10, 32)), jnp.float32)
     mean, spread = value_norm.moments(value_norm.value_norm_update(value_norm.value_norm_init(), returns))
     assert mean == pytest.approx(float(returns.mean()), rel=1e-5)

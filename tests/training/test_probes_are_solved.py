@@ -78,7 +78,7 @@ def test_other_parameter_sharing_solves_coordination(sharing):
 
 
 # A recurrent critic is not asked about `truncation`: its episodes have two steps, so the third, from which a cut one
-# bootstraps, is a memory it never learns from. What it bootstraps with is tested in test_mappo.py (M4).
+# bootstraps, is a memory it never learns from. What it bootstraps with is tested in test_mappo.py.
 @pytest.mark.parametrize(
     ("probe", "critic"), [(p, "mlp") for p in probes.VALUES] + [(p, "gru") for p in probes.VALUES if p != "truncation"]
 )
