@@ -190,7 +190,7 @@ def play(
     evaluation at `checkpoint` environment steps.
 
     `overlay` shows action probabilities and the critic's value beside every frame. Where a time limit truncates
-    episodes, the value includes what would follow, and so exceeds the rest of the return.
+    episodes, the value includes the rewards after it, and so exceeds the remaining return.
     """
     out = Path(out)
     film.check_path(out)
@@ -224,7 +224,7 @@ def load_state(
 
 
 def acting_state(algorithm: Algorithm, seed: int) -> PyTree:
-    """A new state without its replay, which acting does not need and which may exceed the memory."""
+    """A new state without its replay buffer, which acting does not need and which may exceed the memory."""
 
     def init(key: Key) -> PyTree:
         state = algorithm.init(key)

@@ -30,7 +30,7 @@ Metrics = dict[str, Array]
 
 
 class Kind:
-    """What a record of the metrics log or a message about progress is: its `kind`."""
+    """The `kind` of a record of the metrics log, or of a message about progress."""
 
     ITERATION = "iteration"
     EVALUATION = "evaluation"
@@ -49,7 +49,7 @@ class Metric:
     RETURN_MEAN = "return_mean"
     WIN_RATE = "win_rate"
     RETURNS = "returns"
-    """Per episode, as the wins."""
+    """One per episode, like `WINS`."""
     WINS = "wins"
     BEST_ENV_STEPS = "best_env_steps"
     TRAIN_RETURN = "train_return"
@@ -78,7 +78,7 @@ class GraspError(Exception):
 
 
 def suggest(name: str, known: Iterable[str], otherwise: str = "", prefix: str = "") -> str:
-    """The end of an error message about an unknown name: the nearest known name, behind `prefix`; where none is near,
+    """The end of an error message about an unknown name: the nearest known name, after `prefix`; if none is near,
     `otherwise`, or all of them."""
     # neither case nor leading dashes make names alike: '--lr' is not close to '--on', and 'FIG-MPE' is 'fig-mpe'
     spelt = {other.lower().lstrip("-"): other for other in known}
@@ -140,7 +140,7 @@ class Bodies(NamedTuple):
     position: Float[Array | np.ndarray, "K 2"]
     radius: Float[Array | np.ndarray, " K"]
     group: Int[Array | np.ndarray, " K"]
-    """0 agents, 1 enemies, 2 things."""
+    """0 agents, 1 enemies, 2 objects."""
     shown: Bool[Array | np.ndarray, " K"]
     health: Float[Array | np.ndarray, " K"] | None = None
     """Fraction that is left; None where bodies have no health. `shield` likewise."""

@@ -12,8 +12,8 @@ from grasp.config.validation import LARGEST, validate
 from grasp.types import GraspError, suggest
 
 FORMAT = 2
-"""Version of the run directory and of `config.json`. A newer one is refused. Whoever adds an option increments it and
-enters in `ADDED` the value that runs of the formats before it had."""
+"""Version of the run directory and of `config.json`. A newer one is refused. When you add an option, increment it and
+enter in `ADDED` the value that runs of earlier formats had."""
 
 ON_POLICY = {"decay": 0, "gram": "batch", "folds": 4, "control": "none", "trust": "clip", "kl": 0.02}
 OFF_POLICY = {"decay": 0, "gram": "batch", "folds": 4, "control": "none", "reward_scale": 1.0, "time_limit": "cut"}
@@ -102,14 +102,14 @@ def describe(kind: Any) -> str:
 
 
 def to_json(config: Config) -> str:
-    """The complete configuration, as it stands in `config.json`."""
+    """The complete configuration as the text of `config.json`."""
     return json.dumps({"format": FORMAT, **asdict(config)}, indent=2) + "\n"
 
 
 def from_json(text: str, source: str) -> Config:
     """The configuration of a `config.json`; `source` names the file in errors.
 
-    Today's defaults play no part. An option that the file lacks has the value that runs of its format had, or the file
+    Today's defaults are not used. An option that the file lacks has the value that runs of its format had, or the file
     is refused.
     """
     version, values = _read(text, source)
@@ -131,7 +131,7 @@ def from_json(text: str, source: str) -> Config:
 
 
 def header(text: str, source: str) -> dict[str, Any]:
-    """The values of a `config.json` as they stand in the file, for a report on runs whose algorithm may be unknown."""
+    """The unchecked values of a `config.json`, for a report on runs whose algorithm may be unknown."""
     return _read(text, source)[1]
 
 

@@ -2,7 +2,7 @@
 
 `grasp train ALGO ENV --preset tuned` uses them instead of the defaults; options given explicitly win. A scenario is the
 part of the environment's name after the slash (SMACv2's maps: `terran_N_units`, or `smacv2_N_units` for any race);
-"battle" holds for the other scenarios of smax, skirmish, smac and smacv2, "" for everything else.
+"battle" applies to the other scenarios of smax, skirmish, smac and smacv2, "" for everything else.
 Rollouts are whole chunks of 10 steps (on-policy's 25 of simple_spread become 30). Three kinds of settings are left out:
 those that this library lacks (deeper or feed-forward networks, stacked frames, on-policy's logit gain of 1 on MMM2 and
 tanh on simple_spread), those that are separate choices here (one shared actor, a recurrent critic, agent-specific
@@ -113,14 +113,14 @@ def family(hyper: Hyper) -> str:
 
 
 def scenarios(env: str) -> list[str]:
-    """The rows that may hold for an environment, most specific first."""
+    """The rows that may apply to an environment, most specific first."""
     plain, _, options = env.partition("?")
     group, _, scenario = plain.partition("/")
     return [*closest(scenario, options), *([GROUPS[group]] if group in GROUPS else []), ""]
 
 
 def closest(scenario: str, options: str) -> list[str]:
-    """A scenario's own name; for SMACv2's maps, in the game or in Skirmish, those for race and size, and for size."""
+    """A scenario's own row; for SMACv2's maps, in the game or in Skirmish, the rows by race and size, then by size."""
     drawn = re.fullmatch(r"(?:10gen_)?(terran|protoss|zerg)(?:_(\d+)_vs_\d+)?", scenario)
     if not drawn:
         return [scenario]

@@ -1,4 +1,4 @@
-"""The consensus for gradients that live in PyTorch: `consensus` finds u, `realign_` adds it to `.grad` in place.
+"""The consensus for gradients in PyTorch: `consensus` finds u, `realign_` adds it to `.grad` in place.
 
     loss.backward()
     realign_([head.parameters() for head in heads])     # agent i's .grad is g_i + u
@@ -50,7 +50,7 @@ class Info(NamedTuple):
 
 
 class Realigned(NamedTuple):
-    """What one call has done to the gradients."""
+    """The result of one call."""
 
     u: list[Tensor]
     info: Info | None

@@ -1,13 +1,13 @@
 """The update rules g_i + βu and Γ_i (g_i + u), as plain functions and as optax transformations.
 
-`add_consensus` and `scale_consensus` are the rules; the algorithms of `grasp.algos` call them as they stand. `realign`
+`add_consensus` and `scale_consensus` are the rules, which the algorithms of `grasp.algos` call too. `realign`
 and `realign_off_policy` compute u and apply a rule as the FIRST transformation of an optax chain, while the gradients
 still carry the leading agent axis and no moment has been taken, like `optax.contrib.differentially_private_aggregate`
 with its batch axis:
 
     tx = optax.chain(realign(), optax.adam(5e-4))
 
-A non-finite gradient gives an update of zeros and is counted in `skipped`. What follows in the chain still acts: Adam
+A non-finite gradient gives an update of zeros and is counted in `skipped`. Later transformations still act: Adam
 keeps moving by its momentum. To freeze everything, wrap the whole chain: `optax.apply_if_finite(tx, max_errors)`, which
 looks at the gradients before this transformation sees them.
 """
@@ -39,7 +39,7 @@ class RealignState(NamedTuple):
     """Factors Γ_i that lay outside [0, 1] and were clipped, over all calls; always 0 for `realign`."""
     key: PRNGKeyArray
     weights: Float[Array, " N"]
-    """Weights, residual and status are those of the last u computed here; a u that is given leaves them alone."""
+    """Weights, residual and status are those of the last u computed here; a given u does not change them."""
     residual: Float[Array, ""]
     status: Int[Array, ""]
     """A `Status`."""
@@ -53,7 +53,7 @@ class ScaledConsensus(NamedTuple):
     factors: Float[Array, " N"]
     """Γ_i after clipping."""
     update_factors: Float[Array, " N"]
-    """What the optimiser's update is to be multiplied by: 1 where Γ is in `updates` already."""
+    """Factors for the optimiser's update: 1 where `updates` contains Γ already."""
     clipped: Int[Array, ""]
     """How many Γ_i lay outside [0, 1]."""
 
@@ -73,11 +73,11 @@ def scale_consensus(
 ) -> ScaledConsensus:
     """Γ_i (g_i + u), Γ_i = (‖u‖² + g_i·u)/(‖g_i‖² + ‖u‖²) (paper, appendix on off-policy GRASP).
 
-    Without `clip` the Γ_i stay as they are: the min-norm u keeps them in [0, 1] by itself, any other u ranges over
-    [(1−√2)/2, (1+√2)/2]. With `gamma_on = "update"` the updates are g_i + u, and the caller multiplies what the
-    optimiser makes of them by `update_factors`: under Adam a constant Γ_i on the gradient has no effect.
+    Without `clip` the Γ_i stay as they are: for the min-norm u they lie in [0, 1], for any other u in
+    [(1−√2)/2, (1+√2)/2]. With `gamma_on = "update"` the updates are g_i + u, and the caller multiplies the optimiser's
+    update by `update_factors`: under Adam a constant Γ_i on the gradient has no effect.
 
-    `signal` is the fraction s that `crossfit` found of its direction to be signal and that u carries. The rule is then
+    `signal` is the factor s by which `crossfit` scaled u, the fraction of it that is signal. The rule is then
     (1 − s) g_i + s Γ_i (g_i + u/s): a batch without signal gives the plain gradient, where Γ_i of u = 0 would give 0.
     """
     direction = u if signal is None else undamped(u, signal)
@@ -116,7 +116,7 @@ def undamped(u: PyTree, signal: Float[Array, ""]) -> PyTree:
 def realign(operator: str = "min_norm", weight: float = 1.0, seed: int = 0) -> optax.GradientTransformationExtraArgs:
     """g_i + weight·u for every agent (paper, Algorithm 1). Must come first in the chain; see the module's docstring.
 
-    `update(grads, state, params)` computes u from `grads`; `update(grads, state, params, u=u)` holds the u it is given,
+    `update(grads, state, params)` computes u from `grads`; `update(grads, state, params, u=u)` uses the given u,
     a pytree like `grads` without the agent axis.
     """
 

@@ -1,4 +1,4 @@
-"""The GRU with a custom derivative, alone or behind one of two fronts: a linear encoder, or attention over rows.
+"""The GRU with a custom derivative, alone or after a linear encoder or attention over rows.
 
 Axes are as in `layers`; the time axis L of a sequence comes first.
 """
@@ -45,7 +45,7 @@ def gru(
 
 
 def encoded_init(key: Key, in_dim: int, hidden: int) -> dict[str, Nested | Params]:
-    """A linear encoder before a GRU: the front of the paper's actor, and of a recurrent critic."""
+    """A linear encoder before a GRU, as in the paper's actor and in a recurrent critic."""
     encoder_key, gru_key = jax.random.split(key)
     return {"encoder": dense_init(encoder_key, in_dim, hidden), "gru": gru_init(gru_key, hidden, hidden)}
 
@@ -53,17 +53,17 @@ def encoded_init(key: Key, in_dim: int, hidden: int) -> dict[str, Nested | Param
 def encoded_gru(
     params: dict, memory: Float[Array, "*R H"], x: Float[Array, "L *R D"], first: Bool[Array, "L *R"]
 ) -> Float[Array, "L *R H"]:
-    """`gru` behind the encoder or the attention, whichever the parameters have."""
+    """`gru` after the encoder or the attention, whichever the parameters have."""
     return gru(*_joined(params, memory, x), first)
 
 
 def encoded_step(params: dict, memory: Float[Array, "*R H"], x: Float[Array, "*R D"]) -> Float[Array, "*R H"]:
-    """`gru_step` behind the encoder or the attention, whichever the parameters have."""
+    """`gru_step` after the encoder or the attention, whichever the parameters have."""
     return gru_step(*_joined(params, memory, x))
 
 
 def attended_init(key: Key, in_dim: int, hidden: int) -> dict[str, Nested]:
-    """Attention before a GRU: the front of MA2E's agent. `in_dim` is the width of one row."""
+    """Attention before a GRU, as in MA2E's agent. `in_dim` is the width of one row."""
     query_key, key_key, value_key, team_key, own_key, gru_key = jax.random.split(key, 6)
     attention = {
         "query": dense_init(query_key, in_dim, in_dim),
