@@ -1,4 +1,4 @@
-"""What stands beside the consensus: controls, other Gram matrices and other trust regions, on real rollouts."""
+"""The ablations of the consensus: controls, other Gram matrices and other trust regions, on real rollouts."""
 
 from dataclasses import replace
 from functools import partial
@@ -105,7 +105,7 @@ def test_update_size_makes_adam_s_steps_as_long_as_those_along_the_sum():
     u = jax.tree.map(lambda x: jnp.ones_like(x[0]), start.head)
     u = Actor(grasp.zeros(start.backbone), u)
     adam = optax.adam(1e-3)
-    far = controls.as_long_updates(adam, partial(grasp.stretched, hyper))
+    far = controls.match_update_norms(adam, partial(grasp.stretched, hyper))
     memory, along_g, along_sum = far.init(start), adam.init(start), adam.init(start)
     for step in range(20):
         gradient = jax.tree.map(lambda x, k=step: jax.random.normal(jax.random.key(k), x.shape), start)
@@ -198,7 +198,7 @@ def test_another_likeness_weighs_agents_whose_own_gradients_are_added(gram, shar
     grads = grasp.surrogate_gradients(hyper, state.actor, parts, tiles)
     likeness = {"representation": ablations.unit_feature_gradients, "inputs": ablations.input_gradients}[gram]
     alike = likeness(hyper, state.actor, tiles)
-    found = ablations.perceive(hyper, state.actor, tiles, jax.random.key(0))
+    found = ablations.find_consensus(hyper, state.actor, tiles, jax.random.key(0))
     weights = consensus(alike)[1].weights
     np.testing.assert_allclose(found.diagnostics["weights"], weights, atol=1e-6)
     expected = combine(grads, weights)
@@ -300,7 +300,7 @@ def test_the_curvature_is_that_of_the_divergence(region):
 
 def test_trcco_goes_to_the_edge_of_the_trust_region_uphill_and_no_direction_does_better(region):
     hyper, state, tiles, weight = region
-    found = ablations.perceive(hyper, state.actor, tiles, jax.random.key(0))
+    found = ablations.find_consensus(hyper, state.actor, tiles, jax.random.key(0))
     actor, stats = trust_region.constrained(hyper, state.actor, found.u, tiles)
     kl = float(trust_region.divergence(hyper, state.actor, actor, tiles, weight))
     assert 0.5 * hyper.kl < kl <= hyper.kl
@@ -338,7 +338,7 @@ def test_trcco_stands_still_where_nothing_is_agreed_on_and_halves_a_step_that_is
     still, stats = trust_region.constrained(hyper, state.actor, nothing, tiles)
     assert distance(still, state.actor) == 0
     assert float(stats["trust_kl"]) == 0
-    found = ablations.perceive(hyper, state.actor, tiles, jax.random.key(0))
+    found = ablations.find_consensus(hyper, state.actor, tiles, jax.random.key(0))
     first, _ = trust_region.constrained(hyper, state.actor, found.u, tiles)
     newton = trust_region.newton
     monkeypatch.setattr(trust_region, "newton", lambda *args: (lambda d, s: (d, 4.1 * s))(*newton(*args)))
@@ -359,7 +359,7 @@ def test_trcco_leaves_the_backbone_to_ppo_and_the_heads_to_the_region():
     )
     consensus_key, _ = jax.random.split(jax.random.key(3))
     tiles = tiles_of(hyper, state, trajectory)
-    found = ablations.perceive(hyper, state.actor, tiles, consensus_key)
+    found = ablations.find_consensus(hyper, state.actor, tiles, consensus_key)
     expected, _ = trust_region.constrained(hyper, state.actor, found.u, tiles)
     assert distance(after.actor.head, expected.head) < 1e-5
     assert distance(after.actor.backbone, state.actor.backbone) > 1e-4
@@ -401,7 +401,7 @@ def test_happo_folds_its_consensus():
     arena = rollout.open_arena(env, algorithm, 4, jax.random.key(1))
     _, trajectory, _ = rollout.collect(env, algorithm, state, arena, jax.random.key(2), 10)
     batch = ppo.prepare(hyper, state, trajectory, per_agent=True)
-    found = happo.perceive(hyper, state.actor, batch, jax.random.key(3))
+    found = happo.find_consensus(hyper, state.actor, batch, jax.random.key(3))
     assert found is not None
     folds = grasp.agent_gradients(hyper, state.actor, batches.folded(batch, batch.steps.first.shape[1] // 4, 2))
     expected = grasp.solve(hyper, state.actor, folds, jax.random.key(3))

@@ -1,4 +1,4 @@
-"""MA2E: who is shown in a lesson, what a lesson is made of, when there is one, and what it must never touch."""
+"""MA2E's training of its autoencoder: the visible agents, the windows, the schedule, and what must not change."""
 
 from dataclasses import replace
 from functools import cache, partial
@@ -186,7 +186,7 @@ class Trace(NamedTuple):
 
 @cache
 def told_lessons(mode, seeds=False):
-    given = partial(ma2e.lessons, HYPER[mode], recorder())
+    given = partial(ma2e.train_rounds, HYPER[mode], recorder())
     return standing_in(fetched(jax.vmap(given) if seeds else given), (ma2e, "objective", telling))
 
 
@@ -437,7 +437,7 @@ def test_released_steps_are_plain_sgd_on_the_loss_over_the_episode_s_length():
         return jnp.broadcast_to(turn, 4), jnp.array(ends)
 
     places = [(ma2e, "draw", draw), (ma2e, "NEWEST", 1), (transformer, "DROPOUT", 0.0)]
-    taught = standing_in(fetched(partial(ma2e.lessons, RELEASED, teacher)), *places)
+    taught = standing_in(fetched(partial(ma2e.train_rounds, RELEASED, teacher)), *places)
     state = before_lessons(holding(stored), senses, jax.device_get(teacher.init(senses)), False)
     after, _, errors, _ = taught(state, jnp.array(2), jax.random.key(0))
     params, expected = senses, []
@@ -453,7 +453,7 @@ def test_released_steps_are_plain_sgd_on_the_loss_over_the_episode_s_length():
 
 @cache
 def real_lessons():
-    return fetched(partial(ma2e.lessons, SMALL, teachers()["paper"]))
+    return fetched(partial(ma2e.train_rounds, SMALL, teachers()["paper"]))
 
 
 def lessons_on(stored, rounds, pretraining, calls=1, finished=None):
@@ -578,7 +578,7 @@ def blank(pretraining=False):
 def timeline(updates, **options):
     """The state and the metrics after every update; each has two episodes, eight steps in all."""
     hyper = replace(SMALL, **options)
-    places = [(ma2e, "lessons", counted_lessons), (qmix, "improve", counted_step)]
+    places = [(ma2e, "train_rounds", counted_lessons), (qmix, "improve", counted_step)]
     update = standing_in(fetched(ma2e.make(hyper, PAIR).update), *places)
     state, found = blank(hyper.pretrain > 0), []
     if "threshold" in options:
@@ -633,7 +633,7 @@ def test_a_small_error_ends_pretraining_in_paper_but_not_in_released():
 
 
 def taught(hyper, *, env_steps=0, new_steps=8, finished=4, errors=np.inf, **tutor):
-    """One call of `teach`, its lessons counted."""
+    """One call of `train_due_rounds`, its rounds counted."""
     state = blank()
     known = {"errors": jnp.full(100, errors) if np.ndim(errors) == 0 else jnp.asarray(errors)}
     known |= {name: jnp.array(value) for name, value in ({"pretraining": False} | tutor).items()}
@@ -642,7 +642,7 @@ def taught(hyper, *, env_steps=0, new_steps=8, finished=4, errors=np.inf, **tuto
         replay=state.replay._replace(finished=jnp.array(finished)),
         tutor=jax.tree.map(jnp.asarray, state.tutor)._replace(**known),
     )
-    teach = standing_in(ma2e.teach, (ma2e, "lessons", counted_lessons))
+    teach = standing_in(ma2e.train_due_rounds, (ma2e, "train_rounds", counted_lessons))
     after, metrics = teach(hyper, optax.identity(), state, jnp.array(new_steps), jax.random.key(0))
     assert int(after.senses) == int(metrics["autoencoder_rounds"])
     return after.tutor, metrics

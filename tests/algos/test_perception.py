@@ -1,4 +1,4 @@
-"""What MA2E's agents perceive: from whom, in which order, from which steps, and the same acting as learning."""
+"""The inputs of MA2E's agents: of which agents, in which order, of which steps, and equal in acting and learning."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""The replay against a plain list of episodes: numbers that encode (environment, episode, step) go in and come out."""
+"""The replay buffer against a plain list of episodes, with values that encode (environment, episode, step)."""
 
 from collections import Counter
 from itertools import combinations, count

@@ -1,5 +1,5 @@
-"""Variants of GRASP-MAPPO for studies: u* computed anew within an iteration, or weighed by another Gram matrix; and an
-actor that stops at a divergence.
+"""Variants of GRASP-MAPPO for studies: u* recomputed within an iteration, or with the weights of another Gram
+matrix; early stopping at a KL divergence.
 
 `learn` is `mappo.learn` with these options: `--refresh epoch | minibatch | first`, `--gram representation | inputs`,
 `--trust kl_stop`.
@@ -24,7 +24,7 @@ from grasp.nn.sharding import Partial
 from grasp.types import Key, Metrics, Trajectory
 
 Carry = tuple[State, Consensus | None, Bool[Array, ""]]
-"""From step to step of an iteration; the last says whether the actor has stopped."""
+"""Passed from step to step of an iteration; the last entry is whether the actor has stopped."""
 
 
 def variant(hyper: Mappo) -> Callable | None:
@@ -44,7 +44,7 @@ def learn(
 
     def find(actor: Actor, tiles: Batch, index: Int[Array, ""]) -> Consensus:
         data = tiles if hyper.refresh == "minibatch" else basis
-        return perceive(hyper, actor, data, jax.random.fold_in(consensus_key, index))
+        return find_consensus(hyper, actor, data, jax.random.fold_in(consensus_key, index))
 
     def minibatch(carry: Carry, scheduled: tuple[Array, Array]) -> tuple[Carry, Metrics]:
         state, consensus, stopped = carry
@@ -76,16 +76,16 @@ def learn(
 
 
 def is_due(hyper: Mappo, index: Int[Array, ""]) -> Bool[Array, ""]:
-    """Whether this step of an iteration computes the consensus anew. The first step's is computed before the loop."""
+    """Whether this step of an iteration recomputes the consensus. The first step's is computed before the loop."""
     period = {"minibatch": 1, "epoch": hyper.minibatches}.get(hyper.refresh, hyper.epochs * hyper.minibatches)
     return (index > 0) & (index % period == 0)
 
 
-def perceive(hyper: Mappo, actor: Actor, basis: Batch, key: Key) -> Consensus:
-    """The consensus on this data, with the Gram matrix that `gram` names."""
+def find_consensus(hyper: Mappo, actor: Actor, basis: Batch, key: Key) -> Consensus:
+    """The consensus on this data, with the Gram matrix of `hyper.gram`."""
     gradients = grasp.agent_gradients(hyper, actor, basis)
-    likeness = {"representation": unit_feature_gradients, "inputs": input_gradients}.get(hyper.gram)
-    return grasp.solve(hyper, actor, gradients, key, None if likeness is None else likeness(hyper, actor, basis))
+    others = {"representation": unit_feature_gradients, "inputs": input_gradients}.get(hyper.gram)
+    return grasp.solve(hyper, actor, gradients, key, None if others is None else others(hyper, actor, basis))
 
 
 def unit_feature_gradients(hyper: Mappo, actor: Actor, tiles: Batch) -> Float[Array, "N H a"]:
@@ -108,8 +108,8 @@ def unit_feature_gradients(hyper: Mappo, actor: Actor, tiles: Batch) -> Float[Ar
 def input_gradients(
     hyper: Mappo, actor: Actor, tiles: Batch, weight: Float[Array, " N"] | None = None
 ) -> Float[Array, "N K L C o"]:
-    """Every agent's gradient of the surrogate with respect to its observations (the paper's Listing 1). It does not lie
-    in the space of the parameters: it can weigh the agents, but not move them."""
+    """Every agent's gradient of the surrogate with respect to its observations (the paper's Listing 1). It is not in
+    parameter space: it can give weights, but no update."""
     weight = ppo.step_weights(hyper, tiles.steps.alive) if weight is None else weight
 
     def one(tile: Batch) -> Float[Array, "L C N o"]:

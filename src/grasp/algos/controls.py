@@ -1,7 +1,7 @@
-"""`--control`: what tells the consensus from what comes with it.
+"""`--control`: ablations that replace the consensus.
 
-Other directions of the same length in its place (`placebo`, `permuted`), and its length without its direction
-(`step_size`, `update_size`).
+Other directions of the same norm (`placebo`, `permuted`), and its norm without its direction (`step_size`,
+`update_size`).
 """
 
 from collections.abc import Callable
@@ -27,10 +27,10 @@ def replaced(u: PyTree, control: str, gradients: PyTree, weights: Float[Array, "
         leaves, shape = jax.tree.flatten(u)
         keys = jax.random.split(key, len(leaves))
         other = [jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
-        return as_long_as(u, jax.tree.unflatten(shape, other))
+        return with_norm_of(u, jax.tree.unflatten(shape, other))
     if control == "permuted":
         shift = jax.random.randint(key, (), 1, max(len(weights), 2))
-        return as_long_as(u, weighted_sum(gradients, jnp.roll(weights, shift)))
+        return with_norm_of(u, weighted_sum(gradients, jnp.roll(weights, shift)))
     return u
 
 
@@ -42,30 +42,30 @@ def weighted_sum(gradients: PyTree, weights: Float[Array, " N"]) -> PyTree:
     return jax.tree.map(lambda x: x.sum(0), parts)
 
 
-def as_long_as(u: PyTree, other: PyTree) -> PyTree:
-    """The other's direction with the length of u."""
+def with_norm_of(u: PyTree, other: PyTree) -> PyTree:
+    """`other`, scaled to the norm of u."""
     length = optax.tree.norm(other)
     return optax.tree.scale(jnp.where(length > 0, optax.tree.norm(u) / jnp.where(length > 0, length, 1.0), 0.0), other)
 
 
 def stretch(gradients: PyTree, like: PyTree) -> PyTree:
-    """Every agent's gradient [N, ...] in its own direction, with the length of the other's."""
+    """Every agent's gradient [N, ...], scaled to the norm of that agent's gradient in `like`."""
     own, other = (jax.vmap(optax.tree.norm)(tree) for tree in (gradients, like))
     factor = jnp.where(own > 0, other / jnp.where(own > 0, own, 1.0), 1.0)
     return consensus_library.scale_agents(factor, gradients)
 
 
 class Pair(NamedTuple):
-    """A gradient to follow, and the one whose optimiser update it must match in length (`as_long_updates`)."""
+    """A gradient to follow, and the one whose optimiser update it must match in norm (`match_update_norms`)."""
 
     own: Any
     other: Any
 
 
-def as_long_updates(
+def match_update_norms(
     optimiser: optax.GradientTransformation, stretched: Callable[[PyTree, PyTree], PyTree]
 ) -> optax.GradientTransformation:
-    """The optimiser's update for `Pair.own`, as long as its update for `Pair.other`, agent by agent.
+    """The optimiser's update for `Pair.own`, scaled to the norm of its update for `Pair.other`, agent by agent.
 
     Adam divides a gradient by a running estimate of its size, so a longer gradient is hardly a longer step. Here each
     gradient of the pair has an optimiser state of its own, and the lengths of the updates themselves are made equal.

@@ -1,4 +1,4 @@
-"""ε-greedy action selection from action values, and what the overlay of `grasp play` shows of them."""
+"""ε-greedy action selection from action values, and the values that `grasp play --overlay` shows."""
 
 import jax
 import jax.numpy as jnp

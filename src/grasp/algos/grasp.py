@@ -2,7 +2,7 @@
 
 The consensus covers the actor's parts in groups, one Gram matrix for each group:
 
-- a hybrid actor: the heads, the backbone, or both (two groups: the backbone's norms would drown the heads');
+- a hybrid actor: the heads, the backbone, or both (two groups: the backbone's norms would dominate the heads');
 - a shared or separate actor has no parts of two kinds, so its one group is the whole actor.
 """
 
@@ -93,12 +93,12 @@ def surrogate_gradients(hyper: Mappo, actor: Actor, parts: tuple[str, ...], tile
 
 
 def solve(
-    hyper: Mappo | Qmix, actor: Actor, gradients: dict[str, PyTree], key: Key, likeness: PyTree = None
+    hyper: Mappo | Qmix, actor: Actor, gradients: dict[str, PyTree], key: Key, gram_gradients: PyTree = None
 ) -> Consensus:
     """The consensus of each group (Alg. 1 l. 13–14), from gradients with a leading agent axis.
 
-    With `gram = crossfit` the gradients have a fold axis before the agent axis. `likeness`, where given, is what the
-    Gram matrix is made of instead of the gradients. Over many devices both are what each device adds
+    With `gram = crossfit` the gradients have a fold axis before the agent axis. `gram_gradients`, where given, replace
+    the gradients in the Gram matrix. Over many devices both are what each device adds
     (`grasp.nn.sharding.Partial`).
     """
     u: dict[str, PyTree] = {}
@@ -113,10 +113,10 @@ def solve(
             direction, info, (folded, signal) = consensus_library.crossfit(group, hyper.operator, group_key)
             found = {Metric.NOISE_RATIO: folded.noise_ratio, "shrinkage": folded.shrinkage, Metric.SIGNAL: signal}
             group = jax.tree.map(lambda g: g.mean(0), group)
-        elif likeness is None:
+        elif gram_gradients is None:
             direction, info = agree(group, hyper.operator, group_key)
         else:
-            info = agree(likeness, hyper.operator, group_key)[1]
+            info = agree(gram_gradients, hyper.operator, group_key)[1]
             direction = controls.weighted_sum(group, info.weights)
         u |= controls.replaced(direction, hyper.control, group, info.weights, jax.random.fold_in(group_key, 1))
         signals |= dict.fromkeys(parts, signal)
@@ -160,7 +160,7 @@ def agree(gradients: PyTree, operator: str, key: Key) -> tuple[PyTree, consensus
 def realign(hyper: Mappo | Qmix, gradient: Actor, u: Actor, beta: Float[Array, ""] | float) -> Actor | controls.Pair:
     """g_i + βu* for every agent that has its own parameters, mean g + βu* for shared ones (Alg. 1 l. 25).
 
-    With `control = step_size`: the gradient, only as long as that. With `update_size`: both, for the optimiser.
+    With `control = step_size`, the gradient scaled to the norm of that; with `update_size`, both, for the optimiser.
     """
     moved = {}
     for name, part, is_own in named(hyper, gradient):
@@ -173,15 +173,15 @@ def realign(hyper: Mappo | Qmix, gradient: Actor, u: Actor, beta: Float[Array, "
 
 
 def optimisers(hyper: Mappo) -> ppo.Optimisers:
-    """PPO's; with `control = update_size`, the actor's update is only as long as the consensus would make it."""
+    """PPO's; with `control = update_size`, the actor's own update is scaled to the norm of the realigned one."""
     found = ppo.optimisers(hyper)
     if hyper.control != "update_size":
         return found
-    return found._replace(actor=controls.as_long_updates(found.actor, partial(stretched, hyper)))
+    return found._replace(actor=controls.match_update_norms(found.actor, partial(stretched, hyper)))
 
 
 def stretched(hyper: Mappo | Qmix, gradient: Actor, moved: Actor) -> Actor:
-    """The gradient as long as the moved one, agent by agent and group by group."""
+    """The gradient scaled to the norm of the moved one, agent by agent and group by group."""
     own = actors.owned(hyper.sharing)
     found = gradient._asdict()
     for group in groups(hyper):
@@ -193,11 +193,11 @@ def stretched(hyper: Mappo | Qmix, gradient: Actor, moved: Actor) -> Actor:
 
 
 class Realigned(NamedTuple):
-    """What the off-policy rule makes of a gradient."""
+    """The result of the off-policy rule."""
 
     gradient: Actor
     factor: Actor | None
-    """What the optimiser's update is multiplied by, with `gamma_on = update`."""
+    """Factors for the optimiser's update, with `gamma_on = update`."""
     diagnostics: Metrics
 
 
@@ -210,7 +210,7 @@ def off_policy(hyper: Qmix, actor: Actor, gradient: Actor, key: Key, folds: Acto
     """
     evidence = gradient if folds is None else folds
     consensus = solve(hyper, actor, {name: getattr(evidence, name) for name in parts_in_scope(hyper)}, key)
-    # The min-norm point of these very gradients keeps Γ in [0, 1] by itself; no other direction does.
+    # Only the min-norm point of these gradients guarantees Γ in [0, 1].
     is_min_norm = hyper.operator == "min_norm" and hyper.gram == "batch" and hyper.control in ("none", "step_size")
     moved, factor, stats = gradient._asdict(), {}, dict(consensus.diagnostics)
     clipped, frozen = jnp.zeros(()), jnp.array(False)

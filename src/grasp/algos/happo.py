@@ -1,11 +1,11 @@
 """HAPPO; and GRASP-HAPPO, which is HAPPO with a consensus operator.
 
-Agents improve one after the other, in a random order. Each climbs the clipped surrogate of its own policy with the
+Agents are updated one after the other, in a random order. Each ascends the clipped surrogate of its own policy with the
 advantage times M, the ratio by which the agents before it have already changed the probability of the actions taken:
 
     J_i = E[ M · min(ρ_i A, clip(ρ_i, 1 − ε, 1 + ε) A) ],    M ← M · π_i(a_i|o_i) / π_i,old(a_i|o_i).
 
-M is a constant to agent i and is not clipped. It is positive, so it may stand inside the minimum: agent i's turn is
+M is a constant to agent i and is not clipped. It is positive, so it may be inside the minimum: agent i's turn is
 plain PPO of one agent with the advantage M·A. GRASP-HAPPO solves for u* before the first turn and adds it in every one.
 `docs/algorithms/happo.md` has the departures.
 """
@@ -55,14 +55,14 @@ def learn(
     order_key, turn_key, consensus_key, critic_key = jax.random.split(key, 4)
     num_agents = trajectory.action.shape[-1]
     batch = ppo.prepare(hyper, state, trajectory, per_agent=True)
-    consensus = perceive(hyper, state.actor, batch, consensus_key)
+    consensus = find_consensus(hyper, state.actor, batch, consensus_key)
 
     def turn(carry: tuple[Actor, PyTree, Float[Array, "T B"]], agent_key: tuple[Array, Key]):
         team, team_opt, compound = carry
         agent, key = agent_key
         mine = reweighted(batches.of_agent(batch, agent), batches.cuts(compound, hyper.chunk, hyper.minibatches))
         actor, opt = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, agent, 1), (team, team_opt))
-        after, stats = climb(hyper, optimisers, actor, opt, mine, consensus, key)
+        after, stats = train_agent(hyper, optimisers, actor, opt, mine, consensus, key)
         team, team_opt = jax.tree.map(
             lambda all_, one: jax.lax.dynamic_update_slice_in_dim(all_, one, agent, 0), (team, team_opt), after
         )
@@ -71,13 +71,13 @@ def learn(
     order = jax.random.permutation(order_key, num_agents)
     start = (state.actor, state.actor_opt, jnp.ones_like(trajectory.reward))
     (actor, actor_opt, compound), stats = jax.lax.scan(turn, start, (order, jax.random.split(turn_key, num_agents)))
-    state, critic_stats = judge(hyper, optimisers, state, batch, critic_key)
+    state, critic_stats = train_critic(hyper, optimisers, state, batch, critic_key)
     found = {} if consensus is None else consensus.diagnostics
     metrics = ppo.summary(stats | critic_stats) | {"compound_ratio_max": compound.max()} | found
     return state._replace(actor=actor, actor_opt=actor_opt), metrics
 
 
-def perceive(hyper: Happo, actor: Actor, batch: Batch, key: Key) -> Consensus | None:
+def find_consensus(hyper: Happo, actor: Actor, batch: Batch, key: Key) -> Consensus | None:
     """The consensus at θ_old, before the first agent's turn."""
     if hyper.operator == "none":
         return None
@@ -90,7 +90,7 @@ def reweighted(mine: Batch, compound: Float[Array, "L C"]) -> Batch:
     return mine._replace(steps=mine.steps._replace(advantage=mine.steps.advantage * compound[..., None]))
 
 
-def climb(
+def train_agent(
     hyper: Happo,
     optimisers: Optimisers,
     actor: Actor,
@@ -135,7 +135,7 @@ def ratio(hyper: Happo, actor: Actor, trajectory: Trajectory, agent: Array) -> F
     return jnp.where(alive, jnp.exp(log_prob - mine(trajectory.record.log_prob, 2)), 1.0)[..., 0]
 
 
-def judge(hyper: Happo, optimisers: Optimisers, state: State, batch: Batch, key: Key) -> tuple[State, Metrics]:
+def train_critic(hyper: Happo, optimisers: Optimisers, state: State, batch: Batch, key: Key) -> tuple[State, Metrics]:
     """The critic's epochs."""
 
     def step(state: State, chunks: Array) -> tuple[State, Metrics]:

@@ -2,7 +2,7 @@
 
 `learn` is Algorithm 1 of the paper from line 7 on, in the paper's order; lines 4–6 are the training loop and the
 rollout. `docs/paper_map.md` has a row per line, and `docs/algorithms/mappo.md` the departures. Gradients point uphill
-(ascent), as in the paper; the sign turns once, in `optimiser.ascend`.
+(ascent), as in the paper; the sign is flipped once, in `optimiser.ascend`.
 
 Variants live beside it: `ablations.learn` (`--refresh`, `--gram representation | inputs`, `--trust kl_stop`),
 `trust_region.learn` (`--trust trcco`).

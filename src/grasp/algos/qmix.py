@@ -130,7 +130,7 @@ def input_dim(spec: EnvSpec) -> int:
 def learn(
     hyper: Qmix, optimiser: optax.GradientTransformation, state: State, trajectory: Trajectory, key: Key
 ) -> tuple[State, Metrics]:
-    """Store the rollout, then learn from the replay."""
+    """Store the rollout, then learn from the replay buffer."""
     before = state.replay.finished
     return fit(hyper, optimiser, plain, store(state, trajectory), before, key)
 
@@ -144,7 +144,7 @@ def store(state: State, trajectory: Trajectory) -> State:
 def fit(
     hyper: Qmix, optimiser: optax.GradientTransformation, see: See, state: State, since: Int[Array, ""], key: Key
 ) -> tuple[State, Metrics]:
-    """One gradient step for every `interval` episodes finished since there were `since` of them."""
+    """One gradient step for every `interval` episodes finished after the first `since`."""
     episodes = state.replay
     due = jnp.where(episodes.finished >= hyper.batch, episodes.finished // hyper.interval - since // hyper.interval, 0)
 
@@ -205,7 +205,7 @@ def improve(
 def td_gradient(
     hyper: Qmix, online: Networks, target: Networks, batch: Episodes, look: Callable[[Episodes], Array]
 ) -> tuple[Networks, Metrics]:
-    """The gradient of the negated loss; every agent's own, [N, ...], for the parts that find a consensus.
+    """The gradient of the negated loss; every agent's own, [N, ...], for the parts in scope.
 
     An agent's own gradient is that of the joint loss along the path through its values, dL/dQ_i dQ_i/dθ. The agents'
     gradients sum to the ordinary one.
@@ -228,14 +228,14 @@ def td_gradient(
 def gradients(
     hyper: Qmix, online: Networks, target: Networks, batch: Episodes, look: Callable[[Episodes], Array]
 ) -> tuple[Networks, Metrics, Actor | None]:
-    """`td_gradient` of the batch; with `gram = crossfit` also the agents' of every fold of its episodes."""
+    """`td_gradient` of the batch; with `gram = crossfit` also the agents' gradients on every fold of its episodes."""
     if hyper.gram != "crossfit":
         return *td_gradient(hyper, online, target, batch, look), None
     parts = jax.tree.map(lambda x: x.reshape(hyper.folds, -1, *x.shape[1:]), batch)
     each = jax.lax.map(lambda part: td_gradient(hyper, online, target, part, look), parts)
     steps = parts.length.sum(1)
-    share = steps / jnp.maximum(steps.sum(), 1)
-    gradient, stats = jax.tree.map(lambda x: jnp.tensordot(share, x, axes=1), each)
+    fraction = steps / jnp.maximum(steps.sum(), 1)
+    gradient, stats = jax.tree.map(lambda x: jnp.tensordot(fraction, x, axes=1), each)
     return gradient, stats, each[0].agent
 
 

@@ -2,7 +2,7 @@
 
 Environments reset themselves, so a rollout holds pieces of episodes. Every environment has a slot of its own into which
 its running episode is written; when that ends, the slot joins the ring of finished episodes and the environment takes
-over the slot of the oldest. Nothing is ever moved: a finished episode stays where it was written.
+over the slot of the oldest. A finished episode is never moved.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class Episodes(NamedTuple):
 
 
 SEEN, DONE = ("obs", "state", "avail"), ("action", "reward")
-"""The fields with one entry per step; those that are seen have one more than those that are done."""
+"""The fields with one entry per step; those in `SEEN` have one more, for the observation after the last step."""
 
 
 def played(length: Int[Array | np.ndarray, " E"], horizon: int) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def at_its_length(
 
 
 class Tail(NamedTuple):
-    """The part of a replay that a checkpoint holds: the running episodes. Finished ones are stored once each, apart."""
+    """The part of a replay buffer in a checkpoint: the running episodes. Finished ones are stored apart, once each."""
 
     running: Episodes
     finished: Int[Array, ""]

@@ -1,4 +1,4 @@
-"""`trust = trcco`: the problem of which the paper's update is a relaxation, solved as the paper writes it.
+"""`trust = trcco`: the constrained problem that the paper's update relaxes, solved as the paper writes it.
 
     max <u*, Δθ>    subject to    E[ KL(π_old ‖ π_new) ] ≤ δ        (Trust-Region Constrained Consensus Optimization)
 
@@ -41,7 +41,7 @@ def learn(
     consensus_key, shuffle_key = jax.random.split(key)
     batch = ppo.prepare(hyper, state, trajectory)
     whole = batches.whole(batch)
-    consensus = ablations.perceive(hyper, state.actor, grasp.basis(hyper, batch, whole), consensus_key)
+    consensus = ablations.find_consensus(hyper, state.actor, grasp.basis(hyper, batch, whole), consensus_key)
     actor, moved = constrained(hyper, state.actor, consensus.u, whole)
     state = state._replace(actor=actor)
 

@@ -1,4 +1,4 @@
-"""MA2E: QMIX whose agents reconstruct, each from its own window, what the other agents see.
+"""MA2E: QMIX whose agents reconstruct, each from its own window, the inputs of the other agents.
 
 A masked autoencoder (`autoencoder`) learns from windows of the whole team to fill in those of masked agents: first on
 random play, then at intervals on the newest episodes. An acting agent masks all agents but itself; its network attends
@@ -64,7 +64,7 @@ def make(hyper: Ma2e, spec: EnvSpec) -> Algorithm:
     if hyper.operator != "none":
         grasp.check_operator(hyper.operator, spec.num_agents)
     optimiser = clipped_adam(hyper.lr, hyper.adam_eps, hyper.max_grad_norm)
-    teacher = (optax.adam if hyper.mode == "paper" else optax.sgd)(hyper.autoencoder_lr)
+    autoencoder_optimiser = (optax.adam if hyper.mode == "paper" else optax.sgd)(hyper.autoencoder_lr)
     inputs = qmix.input_dim(spec)
     sizes = {
         name: getattr(hyper, name) for name in ("embed", "heads", "encoder_layers", "decoder_layers", "feedforward")
@@ -78,7 +78,7 @@ def make(hyper: Ma2e, spec: EnvSpec) -> Algorithm:
         senses = senses_init(senses_key)
         counters = (jnp.zeros((), jnp.int32) for _ in range(2))
         errors = jnp.full(MEAN_OF, jnp.inf, jnp.float32)
-        tutor = Tutor(teacher.init(senses), errors, jnp.array(hyper.pretrain > 0), *counters)
+        tutor = Tutor(autoencoder_optimiser.init(senses), errors, jnp.array(hyper.pretrain > 0), *counters)
         return qmix.begin(hyper, spec, optimiser, agent, mixer_key)._replace(senses=senses, tutor=tutor)
 
     def memory(num_envs: int) -> Memory:
@@ -90,7 +90,7 @@ def make(hyper: Ma2e, spec: EnvSpec) -> Algorithm:
         init=init,
         memory=memory,
         act=partial(decide, hyper),
-        update=partial(learn, hyper, optimiser, teacher),
+        update=partial(learn, hyper, optimiser, autoencoder_optimiser),
         acting=("agent", "senses", "env_steps"),
         judging=("mixer",),
         replays=hyper.buffer,
@@ -128,33 +128,33 @@ def lived(batch: Episodes) -> tuple[Float[Array, "H1 E N i"], Float[Array, "H E 
 def learn(
     hyper: Ma2e,
     optimiser: optax.GradientTransformation,
-    teacher: optax.GradientTransformation,
+    autoencoder_optimiser: optax.GradientTransformation,
     state: State,
     trajectory: Trajectory,
     key: Key,
 ) -> tuple[State, Metrics]:
     """Store the rollout, train the autoencoder if due, and, once it is pretrained, learn as QMIX does."""
-    fit_key, teach_key = jax.random.split(key)
+    fit_key, autoencoder_key = jax.random.split(key)
     before, steps_before, pretraining = state.replay.finished, state.env_steps, state.tutor.pretraining
     state = qmix.store(state, trajectory)
     state = state._replace(env_steps=jnp.where(pretraining, steps_before, state.env_steps))
     new_steps = jnp.array(trajectory.reward.size)
-    state, taught = teach(hyper, teacher, state, new_steps, teach_key)
+    state, autoencoder_metrics = train_due_rounds(hyper, autoencoder_optimiser, state, new_steps, autoencoder_key)
     since = jnp.where(pretraining, state.replay.finished, before)  # nothing is due while pretraining
     state, learned = qmix.fit(hyper, optimiser, partial(see, hyper), state, since, fit_key)
-    return state, learned | taught
+    return state, learned | autoencoder_metrics
 
 
-def teach(
-    hyper: Ma2e, teacher: optax.GradientTransformation, state: State, new_steps: Int[Array, ""], key: Key
+def train_due_rounds(
+    hyper: Ma2e, optimiser: optax.GradientTransformation, state: State, new_steps: Int[Array, ""], key: Key
 ) -> tuple[State, Metrics]:
-    """The rounds due after `new_steps`: one while pretraining, else one per `fine_tune` steps."""
+    """Train the autoencoder for the rounds that are due: one while pretraining, else one per `fine_tune` steps."""
     tutor, pretraining = state.tutor, state.tutor.pretraining
     crossed = state.env_steps // hyper.fine_tune - (state.env_steps - new_steps) // hyper.fine_tune
     if hyper.mode == "released":
         crossed = jnp.where(tutor.rounds < RELEASED_ROUNDS, jnp.minimum(crossed, 1), 0)
     rounds = jnp.where(state.replay.finished > 0, jnp.where(pretraining, 1, crossed), 0)
-    senses, opt, errors, skipped = lessons(hyper, teacher, state, rounds, key)
+    senses, opt, errors, skipped = train_rounds(hyper, optimiser, state, rounds, key)
     tutor = Tutor(
         opt=opt,
         errors=errors,
@@ -174,11 +174,11 @@ def teach(
     return state._replace(senses=senses, tutor=tutor._replace(pretraining=pretraining & ~enough)), metrics
 
 
-def lessons(
-    hyper: Ma2e, teacher: optax.GradientTransformation, state: State, rounds: Int[Array, ""], key: Key
+def train_rounds(
+    hyper: Ma2e, optimiser: optax.GradientTransformation, state: State, rounds: Int[Array, ""], key: Key
 ) -> tuple[PyTree, optax.OptState, Float[Array, " 100"], Float[Array, ""]]:
-    """`rounds` rounds, each with a gradient step per episode and mask: first each agent visible alone, then random
-    groups (none with two agents)."""
+    """Train the autoencoder for `rounds` rounds, each with a gradient step per episode and mask: first each agent visible
+    alone, then random groups (none with two agents)."""
     episodes, pretraining = state.replay, state.tutor.pretraining
     num_agents = episodes.slots.action.shape[-1]
     groups = 0 if num_agents < 3 else jnp.where(pretraining, GROUPS, 1)
@@ -198,7 +198,7 @@ def lessons(
             which, end = draw(hyper, batch, index // masks, draw_key)
             keep = mask(mask_key, index % masks, num_agents)
             gradient, error = slope(params, seen, done, batch.length, which, end, keep, dropout_key)
-            params, opt, ascent = ascend(teacher, params, opt, gradient)
+            params, opt, ascent = ascend(optimiser, params, opt, gradient)
             errors = jnp.where(jnp.isfinite(error), jnp.append(errors[1:], error), errors)
             return params, opt, errors, skipped + ascent[Metric.SKIPPED_STEPS]
 

@@ -5,7 +5,7 @@ their tokens is zero, to which the positional encoding is added. A transformer (
 mask) encodes the sequence; its decoder starts from the same sequence, attends to the encoder's output, and two linear
 heads read every token back. There is no mask token: a masked token holds only its position.
 
-"paper" is what MA2E's figures draw, "released" what its published code does:
+"paper" is what MA2E's figures show, "released" what its published code does:
 
 ========  ============================================  ===================================================
 mode      position of a token                           masked tokens
@@ -72,8 +72,8 @@ def reconstruct(
 ) -> tuple[Float[Array, "*E T N i"], Float[Array, "*E T N"]]:
     """Every agent's window from the windows of the agents in `keep`; what masked agents hold is never read.
 
-    `action` is index / num_actions. `known` says of which steps there is an observation and an action at all; the other
-    tokens are masked too. What attention holds grows as E (T N)²: tile E where that is large.
+    `action` is index / num_actions. `known` marks the steps that have an observation, and those that have an action;
+    other tokens are masked too. The memory of attention grows as E (T N)²: tile E where that is large.
     """
     if mode == "paper" and dropout_key is not None:
         raise GraspError("mode 'paper' has no dropout: give no dropout_key, or choose mode 'released'")
@@ -82,10 +82,10 @@ def reconstruct(
     kept = jnp.broadcast_to(keep[..., None, :, None], tokens.shape[:-1])
     if known is not None:
         kept &= jnp.broadcast_to(known[..., :, None, :], kept.shape)
-    places = encodings(num_steps, num_agents, embed, mode)
-    tokens = jnp.where(kept[..., None], tokens, 0.0) + jnp.broadcast_to(places, tokens.shape)
+    positions = encodings(num_steps, num_agents, embed, mode)
+    tokens = jnp.where(kept[..., None], tokens, 0.0) + jnp.broadcast_to(positions, tokens.shape)
 
-    # Attention knows no axes but one: here alone the agents are merged, with steps and kinds, and split again below.
+    # Attention has one token axis: only here are agents merged, with steps and kinds; they are split again below.
     sequence = tokens.reshape(*envs, num_steps * num_agents * pair, embed)
     visible = kept.reshape(*envs, num_steps * num_agents * pair) if mode == "paper" else None
     encoder_key, decoder_key = transformer.split(dropout_key, 2)
@@ -110,11 +110,11 @@ def imagine(
     """
     tokens = _tokens(params, obs, action)
     *envs, num_steps, _, embed = tokens.shape
-    places = encodings(num_steps, num_agents, embed, "paper")
-    mine = jnp.where(known[..., None], tokens, 0.0) + jnp.broadcast_to(places[:, agent], tokens.shape)
+    positions = encodings(num_steps, num_agents, embed, "paper")
+    mine = jnp.where(known[..., None], tokens, 0.0) + jnp.broadcast_to(positions[:, agent], tokens.shape)
     visible = known.reshape(*envs, -1)
     encoded = transformer.encode(params["encoder"], mine.reshape(*envs, -1, embed), visible, None)
-    empty = jnp.broadcast_to(places[..., 0, :], (*envs, num_steps, num_agents, embed))
+    empty = jnp.broadcast_to(positions[..., 0, :], (*envs, num_steps, num_agents, embed))
     single = empty.at[..., agent, :].set(mine[..., 0, :])
     sequence = jnp.concatenate([single.reshape(*envs, -1, embed), mine[..., 1, :]], -2)
     pairs = jnp.full((num_steps, num_agents), 2.0).at[:, agent].set(1.0)

@@ -7,8 +7,8 @@ the last axis.
 ========  =======================================  =======================================================
 mode      input of the autoencoder                 actions
 ========  =======================================  =======================================================
-paper     the agent's window in the agent's place  beside their observations; the present one is masked
-released  the agent's window in agent 0's place,   one step late; at an episode's first step the learner,
+paper     the agent's window at its own index      beside their observations; the current one is masked
+released  the agent's window at agent 0's index,   one step late; at an episode's first step the learner,
           which is masked for all but agent 0:     unlike the actor, receives the action about to be taken
           the others reconstruct a constant
 ========  =======================================  =======================================================
