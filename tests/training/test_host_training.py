@@ -253,6 +253,6 @@ def test_evaluate_and_load_work_on_a_hosted_run(here):
     assert grasp.load("run").act(np.zeros((2, 3), np.float32)).shape == (2,)
     with pytest.raises(GraspError, match="cannot be drawn"):
         grasp.play("run", out="x.gif")
-    with pytest.raises(GraspError, match="cannot be mapped"):
+    with pytest.raises(GraspError, match="cannot be vmapped"):
         grasp.train("mappo", env_of(here), out="other", parallel="vmap", **SIZES)
     assert not Path("other").exists()

@@ -91,7 +91,7 @@ def test_a_restarted_run_does_not_read_the_episodes_of_the_previous_one(tmp_path
 def test_a_replay_that_does_not_fit_is_refused_before_anything_is_written(tmp_path, monkeypatch):
     for free, words in ((20_000_000, "give at most --buffer 744"), (200_000, "give a smaller --buffer")):
         monkeypatch.setattr(memory_check, "available", lambda free=free: free)
-        with pytest.raises(grasp.GraspError, match=rf"the replay does not fit: .* 1 seed at once, .*{words}"):
+        with pytest.raises(grasp.GraspError, match=rf"the replay buffer does not fit: .* 1 seed at once, .*{words}"):
             grasp.train("qmix", "mpe/simple_spread", out=tmp_path / "run", **SHORT | {"buffer": 100_000})
     assert not (tmp_path / "run").exists()
 

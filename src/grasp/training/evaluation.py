@@ -10,7 +10,7 @@ from grasp.nn import sharding
 from grasp.types import Algorithm, Env, Key, Observation, PyTree
 
 PARALLEL = 32
-"""Episodes in parallel; more are played in turns, so that 320 need no more memory than 32."""
+"""Episodes in parallel; more are played in batches, so that 320 need no more memory than 32."""
 
 
 class Scores(NamedTuple):
@@ -23,10 +23,10 @@ class Scores(NamedTuple):
 
 def evaluate(env: Env, algorithm: Algorithm, state: PyTree, key: Key, episodes: int, greedy: bool = True) -> Scores:
     """The scores of `episodes` independent episodes; greedy takes every agent's likeliest action."""
-    turns = -(-episodes // PARALLEL)
+    batches = -(-episodes // PARALLEL)
     width = min(episodes, PARALLEL)
     scores = jax.lax.map(
-        lambda turn_key: play(env, algorithm, state, turn_key, width, greedy), jax.random.split(key, turns)
+        lambda batch_key: play(env, algorithm, state, batch_key, width, greedy), jax.random.split(key, batches)
     )
     return Scores(*(x.reshape(-1)[:episodes] for x in scores))
 

@@ -1,5 +1,5 @@
-"""Rollouts and evaluations with a pool of simulators, as `grasp.training.rollout` and `grasp.training.evaluation` do in
-JAX.
+"""Rollouts and evaluations with a pool of simulators; `grasp.training.rollout` and `grasp.training.evaluation` do the
+same in JAX.
 
 Copies are split into two groups, so that the policy acts in one while the workers step the other. When a worker fails,
 its copies continue their columns of the rollout where their lost episodes began: the steps of those episodes are
@@ -51,7 +51,7 @@ class HostEnvs:
         turn: Array,
         greedy: bool,
     ) -> Decision:
-        key = jax.random.fold_in(key, turn)  # within this program: a call of its own would take as long as acting
+        key = jax.random.fold_in(key, turn)  # compiled with acting: a separate call would take as long as acting
         decision = self.algorithm.act(state, cleared(memory, first), seen, key, greedy)
         if not self.judging:
             decision = decision._replace(preference=(), value=())  # so that they are not computed
@@ -109,7 +109,7 @@ def zeros(shape: int | tuple[int, ...], kind: Any) -> Any:
 
 
 class RolloutBuffer:
-    """A rollout that is being filled. Every copy has its own time step, so that one copy can go back alone."""
+    """A rollout that is being filled. Every copy has its own time step, so that a single copy can be rewound."""
 
     def __init__(self, envs: HostEnvs, num_steps: int):
         self.envs, self.num_steps = envs, num_steps
@@ -249,7 +249,7 @@ def record(envs: HostEnvs, state: PyTree, key: Key, episodes: int) -> list[Episo
     seeds = generator(key).integers(LARGEST_SEED, size=episodes)
     played: list[Episode] = []
     envs.begin(lambda copy: int(seeds[len(played)]))
-    states, rewards, thoughts, tick = [pool.records["state"][0].copy()], [], [], 0
+    states, rewards, overlays, tick = [pool.records["state"][0].copy()], [], [], 0
     while len(played) < episodes:
         seen, decision = envs.decide(tick, 0, group, state, key, True)
         tick += 1
@@ -259,13 +259,13 @@ def record(envs: HostEnvs, state: PyTree, key: Key, episodes: int) -> list[Episo
         if len(moved):
             states.append(result["state"])
             rewards.append(result["reward"])
-            thoughts += [overlay_of(*jax.tree.map(lambda x: x[0], (decision, seen)))] if envs.judging else []
+            overlays += [overlay_of(*jax.tree.map(lambda x: x[0], (decision, seen)))] if envs.judging else []
         if ended:
             scenes = [pool.host.scene(row) for row in states]
-            played.append(Episode(scenes, np.array(rewards), bool(result["won"]), bool(result["truncated"]), thoughts))
+            played.append(Episode(scenes, np.array(rewards), bool(result["won"]), bool(result["truncated"]), overlays))
         if len(lost) or (ended and len(played) < episodes):
             envs.renew(0, group)
-            states, rewards, thoughts = [pool.records["state"][0].copy()], [], []
+            states, rewards, overlays = [pool.records["state"][0].copy()], [], []
     return played
 
 

@@ -60,13 +60,13 @@ def train(
 
     `patience` is how many seconds to wait for a lock whose holder may have failed; `remote` are the simulators of other
     nodes; `built` is the environment and the algorithm if they exist already. Of several processes that train together,
-    the first reads and writes the run directory, and the others get from it what it has read.
+    the first reads and writes the run directory and sends the others what it reads.
     """
     with write_errors(run), contextlib.ExitStack() as held:
         written = seeds if sharding.is_first() else []
         locks = [held.enter_context(writing(run, seed, patience)) for seed in written]
         if sharding.from_first(lambda: all(restore.is_finished(run, seed) for seed in seeds)):
-            return  # by the process whose lock was waited for
+            return  # the previous holder of the locks has finished them
         runner = build(run.config, len(seeds), run.folder(seeds[0]) / "simulators.log", remote, built)
         held.callback(runner.close)
         algorithm = runner.algorithm

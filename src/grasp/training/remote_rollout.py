@@ -1,7 +1,7 @@
-"""One batch from several nodes: the simulators of each play a part of the copies for one learner.
+"""One batch from several nodes: the simulators of each step a part of the copies, for one learner.
 
 Copies are numbered over all nodes, and their random numbers depend on the number alone: it does not matter which node
-plays a part. A part records the version of the policy that played it, the number of updates before it.
+has a part. A part records the version of the policy that acted in it: the number of updates before it.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ from grasp.types import Algorithm, Host, Key, Metrics, PyTree, Trajectory
 
 
 class RolloutRequest(NamedTuple):
-    """What a learner asks the other nodes to play."""
+    """What a learner asks the other nodes to collect."""
 
     iteration: int
     """The iteration whose batch it is for."""
@@ -46,7 +46,7 @@ class RolloutPart(NamedTuple):
 
 @runtime_checkable
 class RemoteRollouts(Protocol):
-    """The other nodes whose simulators play for a learner."""
+    """The other nodes whose simulators collect for a learner."""
 
     def request(self, request: RolloutRequest) -> None:
         """Send a request to every idle node."""
@@ -58,7 +58,7 @@ class RemoteRollouts(Protocol):
         ...
 
     def missing(self) -> int:
-        """How many of the planned nodes do not play."""
+        """How many of the planned nodes do not collect."""
         ...
 
     def close(self) -> None: ...

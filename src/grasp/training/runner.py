@@ -192,8 +192,8 @@ def on_host(
 
 
 class HostRunner:
-    """Trains one seed with simulators, which serve training and evaluation in turns. An evaluation ends the episodes of
-    training, so that a run resumed from the checkpoint after it continues exactly as it would have."""
+    """Trains one seed with simulators, which serve training and evaluation alternately. An evaluation ends the episodes
+    of training, so that a run resumed from the checkpoint after it continues exactly as it would have."""
 
     def __init__(
         self,
@@ -225,9 +225,9 @@ class HostRunner:
         return RunState(state, (), run.key, run.iteration + 1), one(played) | learned
 
     def received(self, run: RunState, iteration: int) -> list[RolloutPart]:
-        """The parts of the other nodes. With `staleness` they go on playing with the current policy during the update.
+        """The parts of the other nodes. With `staleness` they collect during the update, too, with the current policy.
 
-        One update of the staleness is for that; a part may arrive as many iterations late as remain. Before an
+        This takes one update of the staleness; a part may be late by the remaining number of iterations. Before an
         evaluation, which begins new episodes, no part is late and none is requested in advance.
         """
         assert self.remote is not None

@@ -177,8 +177,8 @@ def train_due_rounds(
 def train_rounds(
     hyper: Ma2e, optimiser: optax.GradientTransformation, state: State, rounds: Int[Array, ""], key: Key
 ) -> tuple[PyTree, optax.OptState, Float[Array, " 100"], Float[Array, ""]]:
-    """Train the autoencoder for `rounds` rounds, each with a gradient step per episode and mask: first each agent visible
-    alone, then random groups (none with two agents)."""
+    """Train the autoencoder for so many rounds, each with a gradient step per episode and mask: first each agent
+    visible alone, then random groups (none with two agents)."""
     episodes, pretraining = state.replay, state.tutor.pretraining
     num_agents = episodes.slots.action.shape[-1]
     groups = 0 if num_agents < 3 else jnp.where(pretraining, GROUPS, 1)
