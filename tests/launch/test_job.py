@@ -156,14 +156,14 @@ def test_the_first_process_decides_for_all_and_each_has_as_many_devices():
             peer.communicate()
 
 
-def test_workers_meet_before_anything_that_may_take_one_of_them_longer(monkeypatch, capsys):
-    def meet(number):
-        raise GraspError(f"met with {number}")
+def test_workers_shake_hands_before_anything_that_may_take_one_of_them_longer(monkeypatch, capsys):
+    def handshake(number):
+        raise GraspError(f"handshake of {number}")
 
-    monkeypatch.setattr(sharding, "meet", meet)
+    monkeypatch.setattr(sharding, "handshake", handshake)
     options = Namespace(run="no/such/run", seeds="0", devices=4, patience=0.0, ray="@", join="0/2@localhost:1")
     assert worker.train_task(options) == 2
-    assert capsys.readouterr().err == "grasp: met with 4\n"
+    assert capsys.readouterr().err == "grasp: handshake of 4\n"
 
 
 def test_whether_to_save_is_agreed_on(tmp_path, monkeypatch):

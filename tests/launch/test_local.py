@@ -297,6 +297,6 @@ def test_replays_of_all_runs_that_train_at_once_must_fit(monkeypatch):
     kept = memory_check.replay_of(config, built)
     monkeypatch.setattr(memory_check, "available", lambda: int(1.5 * kept.num_bytes / memory_check.FRACTION))
     assert len(LocalLauncher([0, 1]).check([Plan(Path("a"), config, 1, built)])) == 1
-    with pytest.raises(grasp.GraspError, match="the replay does not fit: .* 2 seeds at once"):
+    with pytest.raises(grasp.GraspError, match="the replay buffer does not fit: .* 2 seeds at once"):
         LocalLauncher([0, 1]).check([Plan(Path("a"), config, 1, built), Plan(Path("b"), config, 1, built)])
     assert len(LocalLauncher([0]).check([Plan(Path("a"), config, 1, built), Plan(Path("b"), config, 1, built)])) == 2

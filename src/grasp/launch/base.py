@@ -1,4 +1,4 @@
-"""What there is to train (a task), what trains it (a launcher), and how a task's progress is read from its files."""
+"""Tasks, the launchers that train them, and the progress of a task, read from its files."""
 
 import contextlib
 import re
@@ -54,7 +54,7 @@ class Job(NamedTuple):
     """This process among those of a Slurm or Open MPI job (`grasp.launch.job`)."""
 
     method: str
-    """What jax calls the way in which it finds the other processes."""
+    """jax's name for how it finds the other processes."""
     process: int
     processes: int
 

@@ -1,7 +1,7 @@
 """One run over the processes of a Slurm or Open MPI job: `srun grasp train … --devices N`.
 
 Every process of the job runs the same command. Process 0 has the run directory, trains as it would alone, and shows
-progress; its workers and those of the other processes join through the coordinates that jax finds in the environment.
+progress; its workers and those of the other processes join as jax reads from the environment variables of the job.
 """
 
 import os
@@ -40,8 +40,8 @@ def check_devices(config: Config, job: Job) -> None:
 
 
 def join(job: Job, config: Config, tasks: int) -> Run:
-    """Train for process 0, one worker after another, as many as it has tasks. Returns the run, which only process 0
-    writes."""
+    """Train together with process 0: one worker after another, as many as it has tasks. Returns the run, which only
+    process 0 writes."""
     path = None
     for _ in range(tasks):
         path = train_one(job, config)
@@ -51,7 +51,7 @@ def join(job: Job, config: Config, tasks: int) -> Run:
 
 
 def train_one(job: Job, config: Config) -> Path:
-    """Run a worker that learns from process 0 what to train. Returns the run's path there."""
+    """Run a worker that process 0 tells what to train. Returns the run's path there."""
     name = f"process {job.process} of {job.processes}"
     with tempfile.NamedTemporaryFile("w+", prefix="grasp-", suffix=".log") as log:
         command = [sys.executable, "-P", "-m", "grasp.launch.worker", "-", "-", ANY_CORE, str(config.devices)]

@@ -1,7 +1,7 @@
-"""Trains tasks on this machine: mapped seeds in this process, all others in a worker process each.
+"""Trains tasks on this machine: vmapped seeds in this process, all others in a worker process each.
 
 On a CPU a recurrent update fills one core and gains little from a second, so seeds run as single-threaded processes,
-each pinned to a core. On an accelerator they run as one mapped program. Both write the same files. A seed spread over
+each pinned to a core. On an accelerator they run as one vmapped program. Both write the same files. A seed spread over
 several devices is a process too, pinned to as many cores.
 """
 
@@ -27,12 +27,12 @@ LOOK_SECONDS = 0.1
 
 
 def resolved(config: Config, simulated: bool) -> Config:
-    """The configuration with `parallel auto` decided, once: resumed as another program, a run would round otherwise.
+    """The configuration with `parallel auto` decided. A run keeps the decision: the other program rounds differently.
 
     `simulated` is whether its environment runs in processes of its own.
     """
     if simulated and config.parallel == "vmap":
-        raise GraspError(f"the simulators of {config.env!r} are processes and cannot be mapped; leave --parallel out")
+        raise GraspError(f"the simulators of {config.env!r} are processes and cannot be vmapped; leave --parallel out")
     if simulated and config.devices > 1:
         raise GraspError(f"the simulators of {config.env!r} run on no device; train there with --devices 1")
     if config.nodes > 1 and not simulated:
@@ -76,15 +76,15 @@ class LocalLauncher:
     def train(self, tasks: Sequence[Task], report: Report) -> list[Failure]:
         if self.job:
             return self.train_on(tasks, [ANY_CORE], report)
-        mapped = [task for task in tasks if task.run.config.parallel == "vmap"]
+        vmapped = [task for task in tasks if task.run.config.parallel == "vmap"]
         apart = [task for task in tasks if task.run.config.parallel != "vmap"]
         single = [task for task in apart if not isinstance(task.built.env, Host)]
-        filling = [task for task in apart if isinstance(task.built.env, Host)]
-        failures = [failure for task in mapped if (failure := train_here(task, report))]
+        simulated = [task for task in apart if isinstance(task.built.env, Host)]
+        failures = [failure for task in vmapped if (failure := train_here(task, report))]
         for number in sorted({task.run.config.devices for task in single}):
             alike = [task for task in single if task.run.config.devices == number]
             failures += self.train_on(alike, core_groups(self.cores, number), report)
-        return failures + self.train_on(filling, [EVERY_CORE], report)  # one after another
+        return failures + self.train_on(simulated, [EVERY_CORE], report)  # one after another
 
     def train_on(self, tasks: Sequence[Task], groups: Sequence[str], report: Report) -> list[Failure]:
         """Train tasks in worker processes, one at a time on each group of cores."""
@@ -130,7 +130,7 @@ def close(worker: Worker) -> None:
 
 
 def train_here(task: Task, report: Report) -> Failure | None:
-    """Mapped seeds stay in this process: two processes should not share an accelerator."""
+    """Train vmapped seeds in this process: two processes should not share an accelerator."""
     for seed in task.seeds:
         report(task, {"kind": Kind.BEGAN, "seed": seed})
     try:

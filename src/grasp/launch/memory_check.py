@@ -1,4 +1,4 @@
-"""Whether a run's replay fits the memory of this machine, checked before anything is written."""
+"""Whether a run's replay buffer fits the memory of this machine, checked before anything is written."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ from grasp.training.runner import Built
 from grasp.types import GraspError
 
 FRACTION = 0.45
-"""The fraction of the free memory that replays may fill: resuming and stacking mapped seeds briefly hold two copies."""
+"""The fraction of the free memory that replay buffers may fill: resuming and stacking seeds briefly hold two copies."""
 
 
 def available() -> int | None:
@@ -35,8 +35,8 @@ def _lines(path: str) -> list[str]:
     return Path(path).read_text().splitlines() if Path(path).exists() else []
 
 
-class Replay(NamedTuple):
-    """Size of one seed's replay."""
+class ReplaySize(NamedTuple):
+    """Size of one seed's replay buffer."""
 
     capacity: int
     episode_bytes: int
@@ -46,33 +46,33 @@ class Replay(NamedTuple):
         return f"{self.capacity:,} episodes of {size(self.episode_bytes)}, {size(self.num_bytes)} per seed"
 
 
-def replay_of(config: Config, built: Built) -> Replay | None:
-    """The replay of one seed; None for algorithms without one."""
+def replay_of(config: Config, built: Built) -> ReplaySize | None:
+    """The size of one seed's replay buffer; None for algorithms without one."""
     capacity = built.algorithm.replays
     if not capacity:
         return None
     one = replay_buffer.episode_bytes(built.env.spec)
-    return Replay(capacity, one, one * (capacity + config.hyper.num_envs))
+    return ReplaySize(capacity, one, one * (capacity + config.hyper.num_envs))
 
 
 def check_replay(plan: Plan, at_once: int) -> str:
-    """A line about the replay's memory, empty for algorithms without one; GraspError if it does not fit.
+    """A line about the memory of the replay buffer, empty for algorithms without one; GraspError if it does not fit.
 
-    Seeds that are not mapped train `at_once`, as many at the same time."""
+    `at_once` is how many seeds train at the same time, unless they are vmapped."""
     config, kept = plan.config, replay_of(plan.config, plan.built)
     if kept is None:
         return ""
     free = available()
     if free is None or jax.default_backend() != "cpu":  # the memory of an accelerator is not known here
-        return f"replay: {kept}"
+        return f"replay buffer: {kept}"
     at_once = at_once if config.parallel == "processes" else plan.seeds
     room = int(FRACTION * free)
     if kept.num_bytes * at_once > room:
         raise GraspError(
-            f"the replay does not fit: {kept}, {at_once} seed{'s' * (at_once > 1)} at once, and replays may fill "
-            f"{size(room)} here; {_advice(config, room // kept.episode_bytes, at_once)}"
+            f"the replay buffer does not fit: {kept}, {at_once} seed{'s' * (at_once > 1)} at once, and replay buffers "
+            f"may fill {size(room)} here; {_advice(config, room // kept.episode_bytes, at_once)}"
         )
-    return f"replay: {kept}"
+    return f"replay buffer: {kept}"
 
 
 def _advice(config: Config, episodes: int, at_once: int) -> str:

@@ -64,7 +64,7 @@ def is_running(address: str) -> bool:
 def start_worker(ray: Any, task: Task, arguments: list[str], log: Path, **options: Any) -> Any:
     """Start a task's worker on a node that Ray chooses by the `options`; its exit code will be the result."""
     path = task.run.path.absolute()
-    there = surroundings() | {
+    there = module_paths() | {
         "path": str(path),
         "digest": hashlib.sha256((path / "config.json").read_bytes()).hexdigest(),
         "log": str(log.absolute()),
@@ -81,8 +81,8 @@ def functions() -> dict[str, Any]:
     return runpy.run_path(ray_node.__file__)
 
 
-def playing(ray: Any) -> list[dict[str, Any]]:
-    """The nodes that can train or play something."""
+def usable_nodes(ray: Any) -> list[dict[str, Any]]:
+    """The nodes that can train or run simulators."""
     return [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
 
 
@@ -90,13 +90,13 @@ def name_of(node: dict[str, Any]) -> str:
     return f"node {node['NodeManagerHostname']} ({node['NodeID'][:8]})"
 
 
-def surroundings() -> dict[str, Any]:
-    """Where this process finds its modules: on shared storage a node finds them there too."""
+def module_paths() -> dict[str, Any]:
+    """Module paths and working directory of this process: on shared storage a node has them too."""
     return {"paths": [path for path in sys.path if path], "folder": os.getcwd()}
 
 
 def first_line(error: Exception) -> str:
-    """What an exception of ray's, which may be pages, is about; of one that a node raised, what that was."""
+    """The first line of an exception of Ray's, whose message may have pages; of its cause where a node raised one."""
     cause = getattr(error, "cause", None) or error
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()] or [type(cause).__name__]
     return re.sub(r"\x1b\[[0-9;]*m", "", lines[0]).rstrip(".")

@@ -1,4 +1,4 @@
-"""The other nodes of a run whose simulators play for one learner: one Ray actor per node, with a pool of simulators.
+"""The other nodes of a run whose simulators collect for one learner: one Ray actor per node, with a pool of simulators.
 
 When a node is lost, or its simulators fail too often, its part of the batch is missing from then on.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 from grasp.envs.host import START_SECONDS
 from grasp.envs.workers.serve import GRACE
-from grasp.launch.ray_cluster import first_line, name_of, playing, surroundings
+from grasp.launch.ray_cluster import first_line, module_paths, name_of, usable_nodes
 from grasp.runs import Run
 from grasp.runs.restore import Reporter
 from grasp.training.remote_rollout import RolloutPart, RolloutRequest
@@ -27,12 +27,12 @@ SLOWNESS = 10
 
 @dataclass
 class Member:
-    """A node that plays, and the request that it has not finished."""
+    """A node that collects, and the request that it has not finished."""
 
     name: str
     actor: Any
     result: Any = None
-    """Ray's reference to what it plays; None if it has no request."""
+    """Ray's reference to its part; None if it has no request."""
     iteration: int = 0
     requested: float = 0.0
     """When it received the request."""
@@ -50,7 +50,7 @@ class Collectors:
         if self.members is None:
             self.ray = importlib.import_module("ray")
             self.ray.init(address=self.address, log_to_driver=False, logging_level=logging.CRITICAL)
-            others = [node for node in playing(self.ray) if node["NodeID"] != self.here]
+            others = [node for node in usable_nodes(self.ray) if node["NodeID"] != self.here]
             chosen = sorted(others, key=lambda node: node["NodeID"])[: self.planned]
             self.members = [self.start(number, node) for number, node in enumerate(chosen, 1)]
             if self.missing():
@@ -61,7 +61,7 @@ class Collectors:
         """An actor on a node, which reserves all CPUs of the node for its simulators."""
         strategies = importlib.import_module("ray.util.scheduling_strategies")
         where = strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        there = surroundings() | {"run": str(self.run.path), "seed": self.seed, "number": number}
+        there = module_paths() | {"run": str(self.run.path), "seed": self.seed, "number": number}
         collector = self.ray.remote(runpy.run_path(__file__)["Collector"])  # by value
         options = {"num_cpus": int(node["Resources"]["CPU"]), "scheduling_strategy": where}
         return Member(name_of(node), collector.options(**options).remote(there))
@@ -81,12 +81,12 @@ class Collectors:
         return [part for member in busy if (part := self.received(member, member in awaited)) is not None]
 
     def received(self, member: Member, is_due: bool) -> RolloutPart | None:
-        """What a node has played by now. A node that fails, or is late although its part is due, is dropped."""
+        """A node's part; None if it is not finished. A node that fails, or whose part is due and late, is dropped."""
         try:
             part = self.ray.get(member.result, timeout=0)
         except self.ray.exceptions.GetTimeoutError:
             if is_due:
-                self.drop(member, f"did not play within {now() - member.requested:.0f} s")
+                self.drop(member, f"did not collect within {now() - member.requested:.0f} s")
             return None
         except self.ray.exceptions.RayError as error:
             return self.drop(member, first_line(error))
@@ -98,7 +98,7 @@ class Collectors:
         self.members.remove(member)
         with contextlib.suppress(self.ray.exceptions.RayError):
             self.ray.kill(member.actor)
-        self.notify(f"{member.name} no longer plays ({reason})")
+        self.notify(f"{member.name} no longer collects ({reason})")
 
     def notify(self, text: str) -> None:
         left = f"training continues with {self.planned + 1 - self.missing()} of {self.planned + 1} nodes"
@@ -117,7 +117,7 @@ class Collectors:
 
 
 class Collector:
-    """The Ray actor of a node that plays (`grasp.training.remote_rollout.RolloutWorker`).
+    """The Ray actor of a node that collects (`grasp.training.remote_rollout.RolloutWorker`).
 
     Ray sends the class by value, and it imports GRASP only where it runs.
     """

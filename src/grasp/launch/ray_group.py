@@ -19,14 +19,14 @@ from grasp import runs
 from grasp.config import Config, validate
 from grasp.launch import ray_node
 from grasp.launch.base import ANY_CORE, EVERY_CORE, Failure, Report, Task, TaskFollower, finish
-from grasp.launch.ray_cluster import first_line, functions, name_of, playing, start_worker
+from grasp.launch.ray_cluster import first_line, functions, name_of, start_worker, usable_nodes
 from grasp.types import GraspError, Kind
 
 RETRIES = 20
 """How often a run may lose a node."""
 LOOK_SECONDS = 1.0
 END_SECONDS = 60.0
-"""For the other workers, and for word of a lost node, after one worker has failed."""
+"""For the other workers to end, and for Ray to report a lost node, after one worker has failed."""
 BYSTANDER = re.compile("gloo|coordination|distributed service", re.IGNORECASE)
 """In the log of a worker that failed because another one did."""
 Node = dict[str, Any]
@@ -44,7 +44,7 @@ class Lost(Exception):
 
 
 def unit(nodes: list[Node]) -> str:
-    """Ray's name for what counts as a device."""
+    """Ray's name of the resource that counts as a device."""
     return "GPU" if any(node["Resources"].get("GPU") for node in nodes) else "CPU"
 
 
@@ -110,7 +110,7 @@ def reserved(ray: Any, task: Task) -> Iterator["Group"]:
     """A group of nodes with as many devices as there are for a run, once Ray has reserved them."""
     util = importlib.import_module("ray.util")
     while True:
-        nodes = playing(ray)
+        nodes = usable_nodes(ray)
         found = feasible(task.run.config, nodes)
         if found is None:
             raise GraspError("no node of the Ray cluster is left to train on")
@@ -118,7 +118,7 @@ def reserved(ray: Any, task: Task) -> Iterator["Group"]:
         placement = util.placement_group([bundle] * found.nodes, strategy="STRICT_SPREAD")
         try:
             is_ready = False
-            while not is_ready and names(playing(ray)) == names(nodes):  # until a node is lost or joins
+            while not is_ready and names(usable_nodes(ray)) == names(nodes):  # until a node is lost or joins
                 is_ready = placement.wait(LOOK_SECONDS)
             if is_ready:
                 yield Group(ray, task, placement, found, bundle)
@@ -139,7 +139,7 @@ class Group:
         self.names: list[str] = []
 
     def train(self, follower: TaskFollower, report: Report) -> list[Failure]:
-        address = self.meet()
+        address = self.coordinator_address()
         running = {self.start(number, address): number for number in range(self.layout.nodes)}
         codes: dict[int, int] = {}
         end = math.inf
@@ -165,21 +165,21 @@ class Group:
         strategy = strategies.PlacementGroupSchedulingStrategy(self.placement, placement_group_bundle_index=number)
         return {"scheduling_strategy": strategy, "max_retries": 0}
 
-    def meet(self) -> str:
-        """Where process 0 will wait for the others: an address of its node."""
+    def coordinator_address(self) -> str:
+        """Address and port, on its node, at which process 0 will wait for the others."""
         locate = self.ray.remote(functions()["locate"])
         asked = [locate.options(num_cpus=0, **self.options(number)).remote() for number in range(self.layout.nodes)]
-        places = [self.result(result, number, ray_node.SECONDS) for number, result in enumerate(asked)]
+        located = [self.result(result, number, ray_node.SECONDS) for number, result in enumerate(asked)]
         known = names(self.ray.nodes())
-        self.names = [known[place["node"]] for place in places]
-        if len({place["address"] for place in places}) > 1:
-            for name, place in zip(self.names, places, strict=True):
-                if place["own"].startswith("127."):  # gloo gives the other workers the address of its host's name
+        self.names = [known[node["node"]] for node in located]
+        if len({node["address"] for node in located}) > 1:
+            for name, node in zip(self.names, located, strict=True):
+                if node["own"].startswith("127."):  # gloo gives the other workers the address of its host's name
                     raise GraspError(
-                        f"the host name of {name} resolves to {place['own']}, where other nodes do not reach it; write "
+                        f"the host name of {name} resolves to {node['own']}, where other nodes do not reach it; write "
                         f"its network address into its /etc/hosts"
                     )
-        return f"{places[0]['address']}:{places[0]['port']}"
+        return f"{located[0]['address']}:{located[0]['port']}"
 
     def start(self, number: int, address: str) -> Any:
         run, total = self.task.run, self.layout.nodes * self.layout.devices

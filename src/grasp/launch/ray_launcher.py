@@ -15,14 +15,14 @@ from typing import Any
 from grasp.launch import ray_group, ray_node, ray_probe
 from grasp.launch.base import ANY_CORE, EVERY_CORE, Failure, Plan, Report, Task, TaskFollower, finish
 from grasp.launch.memory_check import replay_of, size
-from grasp.launch.ray_cluster import first_line, functions, join, name_of, playing, start_worker, surroundings
+from grasp.launch.ray_cluster import first_line, functions, join, module_paths, name_of, start_worker, usable_nodes
 from grasp.types import GraspError, Host
 
 RETRIES = 20
 """How often a task may be lost with its node."""
 LOOK_SECONDS = 1.0
 PROGRAM = 10**9
-"""Bytes of a training besides its replay, of which it briefly holds two copies."""
+"""Bytes of a training besides its replay buffer, of which it briefly holds two copies."""
 
 
 @contextlib.contextmanager
@@ -46,7 +46,7 @@ class RayLauncher:
 
     def __init__(self, ray: Any, started: str = ""):
         self.ray, self.started = ray, started
-        self.nodes = playing(ray)
+        self.nodes = usable_nodes(ray)
 
     def check(self, plans: Sequence[Plan]) -> list[str]:
         """Check that every node sees the storage and can train; nodes that join later are not checked."""
@@ -74,15 +74,15 @@ class RayLauncher:
         needed = memory_of(kept.num_bytes * (plan.config.seeds if plan.config.parallel == "vmap" else 1))
         if needed > largest:
             raise GraspError(
-                f"the replay does not fit: {kept}, which takes a node with {size(needed)}, and the largest one offers "
-                f"{size(int(largest))}; give a smaller --buffer"
+                f"the replay buffer does not fit: {kept}, which takes a node with {size(needed)}, and the largest one "
+                f"offers {size(int(largest))}; give a smaller --buffer"
             )
-        return f"replay: {kept}"
+        return f"replay buffer: {kept}"
 
     def check_nodes(self, folder: Path, envs: list[str]) -> None:
         content = uuid.uuid4().hex
         token = folder / f".grasp-{content}"
-        there = surroundings() | {"token": str(token), "content": content, "envs": envs}
+        there = module_paths() | {"token": str(token), "content": content, "envs": envs}
         there |= {"versions": ray_probe.versions()}
         try:
             token.write_text(content)
@@ -92,7 +92,7 @@ class RayLauncher:
             asked = {self.on_node(node["NodeID"]).remote(there): node for node in self.nodes}
             self.ray.wait(list(asked), num_returns=len(asked), timeout=2 * ray_node.SECONDS)
             problems = {node["NodeID"]: (name_of(node), self.problem(result)) for result, node in asked.items()}
-            self.nodes = playing(self.ray)  # without those that were lost meanwhile
+            self.nodes = usable_nodes(self.ray)  # without those that were lost meanwhile
             for name, problem in (problems[node["NodeID"]] for node in self.nodes if node["NodeID"] in problems):
                 if problem:
                     raise GraspError(f"{name} {problem}")
@@ -161,7 +161,7 @@ class RayLauncher:
 
 
 def memory_of(num_bytes: int) -> int:
-    """What a task with such replays is declared to need."""
+    """Bytes that a task with replay buffers of this size requests."""
     return PROGRAM + 2 * num_bytes
 
 

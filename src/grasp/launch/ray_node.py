@@ -87,4 +87,4 @@ def examine(there: dict[str, Any]) -> str:
     for name, version in there["versions"].items():
         if found["versions"][name] != version:
             return f"has {name} {found['versions'][name]}, not {version} as here; install the same there"
-    return "".join(f"cannot play {env}: {reason}" for env, reason in list(found["problems"].items())[:1])
+    return "".join(f"cannot run {env}: {reason}" for env, reason in list(found["problems"].items())[:1])

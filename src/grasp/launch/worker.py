@@ -82,7 +82,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m grasp.launch.worker")
     parser.add_argument("run")
     parser.add_argument("seeds", help="comma-separated")
-    parser.add_argument("cores", help="comma-separated, or a word of grasp.launch.base")
+    parser.add_argument("cores", help="comma-separated, or 'every' or 'any' (grasp.launch.base)")
     parser.add_argument("devices", type=int, help="of all processes that train together")
     parser.add_argument("--patience", type=float, default=0.0, help="seconds to wait for the lock of a lost node")
     parser.add_argument("--ray", metavar="NODE@ADDRESS", default="@", help="the Ray node and cluster it runs on")
@@ -91,7 +91,7 @@ def arguments() -> argparse.Namespace:
 
 
 class Peers(NamedTuple):
-    """This worker among those that train one run together, and how jax is told."""
+    """This worker's number among those that train one run together, and the options that tell jax."""
 
     number: int
     processes: int
@@ -109,8 +109,8 @@ def peers_of(join: str) -> Peers:
 
 
 def together(peers: Peers, train: Callable[[], int]) -> int:
-    """Train with the other workers, which jax must be told before it does anything else. A worker that fails exits at
-    once: jax would wait for the others at the end, and they for it."""
+    """Train with the other workers, of which jax must be told before it does anything else. A worker that fails exits
+    at once: jax would wait for the others at the end, and they for it."""
     import jax
 
     try:
@@ -157,7 +157,7 @@ def train_task(options: argparse.Namespace) -> int:
 
         run, seeds = sharding.from_first(given)
         if not sharding.is_first():
-            print(f"run: {run.path}", flush=True)  # for grasp.launch.job, which learns it only so
+            print(f"run: {run.path}", flush=True)  # grasp.launch.job has no other way to know it
         if run.config.devices != options.devices:
             run = replace(run, config=runs.spread(run.config, options.devices))
         others = None

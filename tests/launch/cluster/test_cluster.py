@@ -231,7 +231,7 @@ def test_a_node_without_the_simulator_is_named_before_anything_starts(cluster, t
     (shadow / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'jaxmarl'\", name='jaxmarl')")
     with outsider(cluster, [], PYTHONPATH=str(shadow.parent)):
         said = refused(capsys, tmp_path / "run", "mpe/simple_spread", address_of(cluster))
-    assert "cannot play mpe/simple_spread: " in said
+    assert "cannot run mpe/simple_spread: " in said
     assert "grasp-marl[jaxmarl]" in said
 
 
@@ -247,7 +247,9 @@ def test_a_node_without_grasp_is_named_before_anything_starts(cluster, tmp_path,
 
 
 def test_a_replay_that_fits_no_node_is_refused(cluster, tmp_path):
-    with pytest.raises(GraspError, match="the replay does not fit: .* and the largest one offers .* smaller --buffer"):
+    with pytest.raises(
+        GraspError, match="the replay buffer does not fit: .* the largest one offers .* smaller --buffer"
+    ):
         api.train("qmix", "matrix/climbing", buffer=10**9, out=tmp_path / "run", on=address_of(cluster))
     assert not (tmp_path / "run").exists()
 

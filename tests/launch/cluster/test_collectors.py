@@ -175,7 +175,7 @@ def test_nodes_play_what_this_process_would_and_one_that_hangs_is_dropped(cluste
         assert len(remote.receive(1)) == 1
         assert remote.missing() == 1
         assert len(notices) == 1
-        assert "no longer plays (did not play within" in notices[0]["text"]
+        assert "no longer collects (did not collect within" in notices[0]["text"]
         assert notices[0]["text"].endswith("training continues with 2 of 3 nodes")
     finally:
         if stopped:
@@ -200,7 +200,7 @@ def test_a_node_killed_during_training_makes_the_batch_smaller_and_the_run_conti
         die(node, cluster)
     said = ended(process)
     # a learner that begins again may be quicker than the cluster's list of nodes, and call the lost one in vain
-    assert is_learners or said.count("no longer plays") == 1
+    assert is_learners or said.count("no longer collects") == 1
     assert said.count("training continues with 2 of 3 nodes") == 1
     lines, before = iterations(run), iterations(straight)
     assert [line["env_steps"] for line in lines] == [line["env_steps"] for line in before], "not one is missing"
