@@ -208,8 +208,8 @@ def play(
         played = film.record(env, algorithm, state, afterwards(seed), episodes, overlay)
     else:
         with closing(SimulatorPool(env, 1, 1, run.config.deadline, run.config.restarts)) as pool:
-            stage = host_rollout.HostEnvs(pool, algorithm, judging=overlay)
-            played = host_rollout.record(stage, state, afterwards(seed), episodes)
+            envs = host_rollout.HostEnvs(pool, algorithm, judging=overlay)
+            played = host_rollout.record(envs, state, afterwards(seed), episodes)
     film.save(film.frames(env.spec, played), out)
     return played
 

@@ -27,7 +27,7 @@ from grasp.training.runner import Built
 from grasp.types import GraspError, suggest
 
 
-class Job(NamedTuple):
+class SuiteRun(NamedTuple):
     """One run of a suite."""
 
     label: str
@@ -55,19 +55,19 @@ def reproduce(
     console = console or Console()
     home = Path(out) if out else Path("reproduced") / f"{suite}-{budget}{'-jax' * counterparts}"
     playable, missing = scenarios(chosen, suite, budget, counterparts, console)
-    jobs = [plan(home, env, entry, chosen, long, options) for env in playable for entry in chosen.entries]
-    for job in jobs:
-        check(job)
-    lengths = sorted({job.config.steps for job in jobs})
+    items = [plan(home, env, entry, chosen, long, options) for env in playable for entry in chosen.entries]
+    for item in items:
+        check(item)
+    lengths = sorted({item.config.steps for item in items})
     length = " to ".join(f"{steps:,}" for steps in dict.fromkeys((lengths[0], lengths[-1])))
-    show(console, f"{suite}: {chosen.shows}. {len(jobs)} runs of {length} steps in {home}")
-    failures = train(jobs, on, console)
+    show(console, f"{suite}: {chosen.shows}. {len(items)} runs of {length} steps in {home}")
+    failures = train(items, on, console)
     if failures:
         raise GraspError(f"{'; '.join(failures)}; type the same command to continue with the unfinished runs")
     result = api.compare(
-        [job.path for job in jobs],
+        [item.path for item in items],
         out=home / "report",
-        labels=[job.label for job in jobs],
+        labels=[item.label for item in items],
         claims=paper_scores(chosen, playable),
         notes=[*missing, *filter(None, [chosen.note])],
     )
@@ -125,7 +125,7 @@ def paper_scores(suite: Suite, playable: dict[str, str]) -> dict[tuple[str, str]
     }
 
 
-def plan(home: Path, env: str, entry: Entry, suite: Suite, budget: Budget, options: dict[str, Any]) -> Job:
+def plan(home: Path, env: str, entry: Entry, suite: Suite, budget: Budget, options: dict[str, Any]) -> SuiteRun:
     """The run of an entry in an environment, at the budget's length."""
     given = dict(budget.options) | {"steps": budget.steps, "seeds": budget.seeds, "preset": suite.preset}
     given |= dict(entry.options) | (dict(entry.size) if budget.sized else {}) | options
@@ -134,55 +134,55 @@ def plan(home: Path, env: str, entry: Entry, suite: Suite, budget: Budget, optio
     if isinstance(ALGORITHMS[entry.algo], Qmix):
         given.setdefault("anneal", min(Qmix.anneal, given["steps"] // 2))  # a short run must not only explore
     folder = re.sub("[^A-Za-z0-9_.=]", "-", env)
-    return Job(
+    return SuiteRun(
         entry.label, home / folder / entry.label, resolved(configure(entry.algo, env, given), envs.simulated(env))
     )
 
 
-def check(job: Job) -> None:
+def check(item: SuiteRun) -> None:
     """Refuse a directory with a run of another configuration, before anything is trained."""
-    if not is_begun(job):
+    if not is_begun(item):
         return
-    found = runs.find(job.path).config
-    if found != job.config:
-        raise GraspError(f"{job.path} has a run with another configuration; remove it, or choose another --out")
+    found = runs.find(item.path).config
+    if found != item.config:
+        raise GraspError(f"{item.path} has a run with another configuration; remove it, or choose another --out")
 
 
-def is_begun(job: Job) -> bool:
+def is_begun(item: SuiteRun) -> bool:
     """Whether there is a run; a directory whose creation was interrupted is none."""
-    return job.path.exists() and not runs.is_unbegun(job.path)
+    return item.path.exists() and not runs.is_unbegun(item.path)
 
 
-def train(jobs: list[Job], on: str, console: Console) -> list[str]:
+def train(items: list[SuiteRun], on: str, console: Console) -> list[str]:
     """Train the unfinished runs; return the error messages of those that failed."""
-    begun = {job: runs.find(job.path) for job in jobs if is_begun(job)}
-    made = {env: envs.make(env) for env in {job.config.env for job in jobs}}
-    built = {job: Built(made[job.config.env], algos.make(job.config, made[job.config.env].spec)) for job in jobs}
-    left = {job: tasks_of(begun[job], built[job]) if job in begun else [] for job in jobs}
-    titles = {job: f"[{place}/{len(jobs)}] {job.label} on {job.config.env}" for place, job in enumerate(jobs, 1)}
-    waiting = [job for job in jobs if left[job] or job not in begun]
+    begun = {item: runs.find(item.path) for item in items if is_begun(item)}
+    made = {env: envs.make(env) for env in {item.config.env for item in items}}
+    built = {item: Built(made[item.config.env], algos.make(item.config, made[item.config.env].spec)) for item in items}
+    left = {item: tasks_of(begun[item], built[item]) if item in begun else [] for item in items}
+    titles = {item: f"[{index}/{len(items)}] {item.label} on {item.config.env}" for index, item in enumerate(items, 1)}
+    waiting = [item for item in items if left[item] or item not in begun]
     if not waiting:
-        for job in jobs:
-            show(console, f"{titles[job]}: already finished")
+        for item in items:
+            show(console, f"{titles[item]}: already finished")
         return []
     with launcher_on(on) as launcher:
-        plans = [Plan(job.path, job.config, job.config.seeds, built[job]) for job in waiting]
+        plans = [Plan(item.path, item.config, item.config.seeds, built[item]) for item in waiting]
         for message in dict.fromkeys(launcher.check(plans)):
             show(console, message)
-        for job in jobs:
-            is_new = job not in begun
+        for item in items:
+            is_new = item not in begun
             if is_new:
-                begun[job] = runs.create(job.path, job.config, built[job].env.spec)
-                left[job] = tasks_of(begun[job], built[job])
-            is_touched = any(begun[job].metrics_log(seed).exists() for seed in job.config.seed_list)
-            state = "" if is_new or not is_touched else ": resumed" if left[job] else ": already finished"
-            show(console, f"{titles[job]}{state}")
-        tasks = [task for job in waiting for task in left[job]]
-        ended = {job: job.config.seeds - sum(len(task.seeds) for task in left[job]) for job in waiting}
-        rows = {job.path: RunProgress(titles[job], job.config, ended[job]) for job in waiting}
+                begun[item] = runs.create(item.path, item.config, built[item].env.spec)
+                left[item] = tasks_of(begun[item], built[item])
+            is_touched = any(begun[item].metrics_log(seed).exists() for seed in item.config.seed_list)
+            state = "" if is_new or not is_touched else ": resumed" if left[item] else ": already finished"
+            show(console, f"{titles[item]}{state}")
+        tasks = [task for item in waiting for task in left[item]]
+        ended = {item: item.config.seeds - sum(len(task.seeds) for task in left[item]) for item in waiting}
+        rows = {item.path: RunProgress(titles[item], item.config, ended[item]) for item in waiting}
         with RunTable(rows, console) as table:
             failures = launcher.train(tasks, lambda task, line: table(task.run.path, line))
-    titled = {job.path: titles[job] for job in jobs}
+    titled = {item.path: titles[item] for item in items}
     for failure in failures:
         show(console, f"{titled[failure.task.run.path]}: {failure.message}")
     return [failure.message for failure in failures]

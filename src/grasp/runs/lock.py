@@ -26,8 +26,8 @@ RENEWED = 5.0
 STALE = 60.0
 """Seconds without a touch after which the holder's node is taken to have failed."""
 SETTLED = 1.0
-"""Seconds between taking a lock over and the first write: if another process takes it over at the same time, the second
-to write `claim.json` keeps it, and a last write of the old holder can finish."""
+"""Seconds between taking a lock over and the first write: if two processes take it over at the same time, the second to
+write `claim.json` has it, and a last write of the old holder can finish."""
 PAUSE = 0.5
 """Seconds between two attempts to acquire a lock."""
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}

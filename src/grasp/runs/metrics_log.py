@@ -2,7 +2,7 @@
 resume.
 
 `MetricsWriter` writes it. `parse` decides what a record is, `Reader` yields whole lines as the file grows; `read` and
-`Follower` are built on them, and so is everything else that looks at a metrics log. A process may be killed while it
+`Follower` are built on them, and so is everything else that reads a metrics log. A process may be killed while it
 writes, a disk may fail, and other programs may write anything: such lines are damaged, and every command leaves them
 out.
 """
@@ -20,7 +20,8 @@ import numpy as np
 from grasp.types import GraspError, Kind, Metric
 
 Record = dict[str, Any]
-"""One line: `kind`, `env_steps`, `seed`, the metrics by name, and under `wall` all in which equal runs differ."""
+"""One line: `kind`, `env_steps`, `seed`, the metrics by name, and under `wall` the only values in which equal runs
+differ."""
 
 KINDS = (Kind.ITERATION, Kind.EVALUATION, Kind.ABSOLUTE)
 NUMBERS = (
@@ -166,7 +167,7 @@ class Reader:
     def _restart(self) -> None:
         self.offset, self.ending = 0, b""
         self.partial = False
-        """Whether the file goes on behind the offset with a line that has no end yet."""
+        """Whether an incomplete line follows the offset."""
         self._number, self._in_long_line = 1, False
 
     def read(self) -> Block | None:
@@ -290,7 +291,7 @@ def damage(path: Path, log: Records) -> str:
 class Follower:
     """The records that are appended to one metrics log from now on.
 
-    After a truncation, lines that stand there unchanged are not returned again.
+    After a truncation, unchanged lines are not returned again.
     """
 
     def __init__(self, path: Path):

@@ -94,7 +94,7 @@ def intact_checkpoints(
 def best_snapshot(run: Run, seed: int, like: PyTree, report: Reporter) -> tuple[PyTree, dict[str, Any]]:
     """The policy of the best evaluation whose snapshot is intact, and the record of that evaluation."""
     lines = [line for line in read(run.metrics_log(seed)).records if line["kind"] == Kind.EVALUATION]
-    for line in sorted(lines, key=goodness, reverse=True):
+    for line in sorted(lines, key=rank, reverse=True):
         path = run.snapshots(seed) / checkpoint.name_of(line["env_steps"])
         try:
             return checkpoint.load(path, like)[0], line
@@ -103,7 +103,7 @@ def best_snapshot(run: Run, seed: int, like: PyTree, report: Reporter) -> tuple[
     raise GraspError(f"{run.snapshots(seed)} has no snapshot that can be read; restore one, or train anew")
 
 
-def goodness(line: dict[str, Any]) -> tuple[float, float]:
+def rank(line: dict[str, Any]) -> tuple[float, float]:
     """The order of evaluations: by win rate where there is one, then by return; NaN is the worst."""
     score = line[Metric.RETURN_MEAN]
     return line.get(Metric.WIN_RATE) or 0.0, float("-inf") if score is None else score
