@@ -1,6 +1,6 @@
 """`grasp bench`: ratios measured side by side in one run.
 
-Absolute times depend on the machine and its load; the ratio of two times taken in turns much less. So every line
+Absolute times depend on the machine and its load; the ratio of two interleaved measurements much less. So every line
 names what it is compared with, and the peak memory of its process. Open `measure` first, then the benchmark of
 interest; `speed` compares with `plain_mappo`. Imports every room below api.
 """

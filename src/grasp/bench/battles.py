@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from grasp.bench.envs import STEPS, at_random, player
-from grasp.bench.measure import Line, in_turns, peak_mb, together
+from grasp.bench.measure import Line, interleaved, peak_mb, together
 from grasp.envs import base
 from grasp.launch.local import cores
 from grasp.types import Key
@@ -24,7 +24,7 @@ def run(smoke: bool) -> Iterator[Line]:
     for task, num_envs in CASES[:1] if smoke else CASES:
         copies = 4 if smoke else num_envs
         names = [f"skirmish/{task}", f"smax/{task}"]
-        taken = in_turns({name: player(name, copies) for name in names}, rounds=1 if smoke else 5)
+        taken = interleaved({name: player(name, copies) for name in names}, rounds=1 if smoke else 5)
         ours, theirs = (STEPS * copies / taken[name] for name in names)
         yield Line(f"{names[0]}, {copies} copies, one process", ours, "steps/s", ours / theirs, names[1], peak_mb())
         best = max(theirs, on_all_cores(names[1], copies, smoke))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from grasp.bench.measure import Line, in_turns, peak_mb, trainer, workload
+from grasp.bench.measure import Line, interleaved, peak_mb, trainer, workload
 
 ENVS = ("mpe/simple_spread", "smax/5m_vs_6m")
 
@@ -30,13 +30,13 @@ SMOKED = 2
 
 
 def run(smoke: bool) -> Iterator[Line]:
-    """Iteration time of GRASP-MAPPO / MAPPO, taken in turns in one process."""
+    """Iteration time of GRASP-MAPPO / MAPPO, interleaved in one process."""
     for env in ENVS[:1] if smoke else ENVS:
         for case in CASES[:SMOKED] if smoke else CASES:
             actions = {
                 "mappo": trainer(workload("mappo", env, smoke, **case.both)),
                 "grasp-mappo": trainer(workload("grasp-mappo", env, smoke, **case.both, **case.grasp)),
             }
-            taken = in_turns(actions, rounds=2 if smoke else 9)
+            taken = interleaved(actions, rounds=2 if smoke else 9)
             ratio = taken["grasp-mappo"] / taken["mappo"]
             yield Line(f"{env}, {case.name}", taken["grasp-mappo"], "s/iteration", ratio, "mappo", peak_mb())

@@ -10,7 +10,7 @@ import jax
 from grasp import consensus
 from grasp.algos import make
 from grasp.algos.grasp import groups
-from grasp.bench.measure import Line, in_turns, peak_mb, together, workload
+from grasp.bench.measure import Line, interleaved, peak_mb, together, workload
 from grasp.bench.speed import line, task
 from grasp.config import Config
 from grasp.config.hyperparameters import Mappo
@@ -34,7 +34,7 @@ def run(smoke: bool) -> Iterator[Line]:
 
 
 def training(smoke: bool) -> Iterator[Line]:
-    """Whole training, in turns: medians of three processes of each kind."""
+    """Whole training, interleaved: medians of three processes of each kind."""
     one, two = (core_groups(cores(), number)[0] for number in (1, 2))
     kinds = {"one device, one core": (1, one), "two devices, two cores": (2, two), "one device, all cores": (1, None)}
     found: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
@@ -91,7 +91,7 @@ def agents(num_agents: int, parameters: int, smoke: bool) -> Iterator[Line]:
     """The Gram matrix and the whole consensus of given gradients."""
     grads = jax.random.normal(jax.random.key(0), (num_agents, parameters)) + 0.1
     gram, min_norm = jax.jit(consensus.gram), jax.jit(consensus.min_norm)
-    taken = in_turns({"gram": lambda: gram(grads), "consensus": lambda: min_norm(grads)}, rounds=2 if smoke else 5)
+    taken = interleaved({"gram": lambda: gram(grads), "consensus": lambda: min_norm(grads)}, rounds=2 if smoke else 5)
     rate = 2.0 * num_agents**2 * parameters / taken["gram"] / 1e9
     case = f"{num_agents} agents, {parameters:,} parameters"
     yield Line(f"Gram matrix, {case}", rate, "Gflop/s", None, "", peak_mb())

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from grasp.bench.measure import SMOKE, WORKLOAD, Line, in_turns, peak_mb
+from grasp.bench.measure import SMOKE, WORKLOAD, Line, interleaved, peak_mb
 from grasp.envs import base
 from grasp.training import rollout
 from grasp.types import Algorithm, Decision, Key, Observation
@@ -46,7 +46,7 @@ def run(smoke: bool) -> Iterator[Line]:
     num_envs = (SMOKE if smoke else WORKLOAD)["num_envs"]
     rates: dict[str, float] = {}
     for name in ENVS[:1] if smoke else ENVS:
-        taken = in_turns({name: player(name, num_envs)}, rounds=3)
+        taken = interleaved({name: player(name, num_envs)}, rounds=3)
         rates[name] = STEPS * num_envs / taken[name]
         first = next(n for n in rates if n.split("/")[0] == name.split("/")[0])
         yield Line(name, rates[name], "steps/s", rates[name] / rates[first], first, peak_mb())

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from grasp.algos import ablations, grasp, ppo
 from grasp.algos import minibatches as batches
 from grasp.algos.minibatches import Batch
-from grasp.bench.measure import Line, in_turns, peak_mb, played, workload
+from grasp.bench.measure import Line, interleaved, peak_mb, played, workload
 from grasp.config.hyperparameters import Mappo
 from grasp.nn.actor import Actor
 from grasp.types import PyTree
@@ -26,7 +26,7 @@ def run(smoke: bool) -> Iterator[Line]:
         assert isinstance(config.hyper, Mappo)
         _, state, trajectory = played(config)
         tiles = batches.whole(ppo.prepare(config.hyper, state, trajectory))
-        taken = in_turns(programs(config.hyper, state.actor, tiles), rounds=2 if smoke else 9)
+        taken = interleaved(programs(config.hyper, state.actor, tiles), rounds=2 if smoke else 9)
         for name in [name for name in taken if name != SUM]:
             yield Line(f"{env}, {name}", taken[name], "s", taken[name] / taken[SUM], SUM, peak_mb())
 
@@ -41,13 +41,13 @@ def programs(hyper: Mappo, actor: Actor, tiles: Batch) -> dict[str, Callable[[],
     def of_inputs(weight: Any, actor: Actor, tiles: Batch) -> PyTree:
         return ablations.input_gradients(hyper, actor, tiles, weight)
 
-    def in_turn(actor: Actor, tiles: Batch) -> PyTree:
+    def one_by_one(actor: Actor, tiles: Batch) -> PyTree:
         return [of_inputs(alone, actor, tiles) for alone in jnp.diag(weight)]
 
     ways = {
         SUM: summed,
         "agents' gradients, vmap(grad)": lambda a, t: grasp.surrogate_gradients(hyper, a, ("backbone", "head"), t),
         "agents' input gradients, one pass": partial(of_inputs, weight),
-        "agents' input gradients, one pass per agent (Listing 1)": in_turn,
+        "agents' input gradients, one pass per agent (Listing 1)": one_by_one,
     }
     return {name: partial(jax.jit(way), actor, tiles) for name, way in ways.items()}

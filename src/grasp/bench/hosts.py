@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 
 from grasp import algos
-from grasp.bench.measure import Line, in_turns, peak_mb, workload
+from grasp.bench.measure import Line, interleaved, peak_mb, workload
 from grasp.envs import base
 from grasp.envs.host import SimulatorPool
 from grasp.training import host_rollout
@@ -69,7 +69,7 @@ class Case(NamedTuple):
     bare: str
     """The loop of a program that uses the simulator directly."""
     stepped: str
-    """The same loop over as many copies as a worker has, since engines that take turns compete for caches."""
+    """The same loop over as many copies as a worker has, since engines stepped alternately compete for caches."""
     copies: int
     rollout: int
 
@@ -105,15 +105,15 @@ def measured(case: Case, smoke: bool) -> Iterator[Line]:
         algorithm = algos.make(config, host.spec)
         pool = SimulatorPool(host, copies, WORKERS, config.deadline, config.restarts)
         held.callback(pool.close)
-        stage = host_rollout.HostEnvs(pool, algorithm)
-        stage.begin(host_rollout.episode_seeds(jax.random.key(0), copies))
+        envs = host_rollout.HostEnvs(pool, algorithm)
+        envs.begin(host_rollout.episode_seeds(jax.random.key(0), copies))
         state = algorithm.init(jax.random.key(1))
         actions = {
             "one": looped(host, case.bare, 1, copies, steps, held),
             "two": looped(host, case.stepped, WORKERS, copies, steps, held),
-            "pool": lambda: host_rollout.collect(stage, state, jax.random.key(2), rollout)[0].reward,
+            "pool": lambda: host_rollout.collect(envs, state, jax.random.key(2), rollout)[0].reward,
         }
-        taken = in_turns(actions, rounds=1 if smoke else ROUNDS)
+        taken = interleaved(actions, rounds=1 if smoke else ROUNDS)
         yield Line(f"{case.env}, its own loop", steps / taken["one"], "steps/s")
         rate, one = steps / taken["pool"], steps / taken["one"]
         yield Line(f"collected from {WORKERS} workers, {copies} copies", rate, "steps/s", rate / one, "its own loop")

@@ -38,7 +38,7 @@ def run(smoke: bool) -> Iterator[Line]:
             ray.init("local", num_cpus=len(pinned), **quiet)
             held.callback(ray.shutdown)
             launchers["ray"] = held.enter_context(connected("auto"))
-        taken = in_turns(
+        taken = interleaved(
             {name: timer(launcher, home / name, number, smoke) for name, launcher in launchers.items()}, rounds
         )
     one, two = taken["one"], taken["two"]
@@ -50,8 +50,8 @@ def run(smoke: bool) -> Iterator[Line]:
         yield Line("Ray's overhead per run", (taken["ray"] - two) / number, "s")
 
 
-def in_turns(actions: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """Median of the seconds that each action returns, taken in turns so that changes in load affect all."""
+def interleaved(actions: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
+    """Median of the seconds that each action returns, interleaved so that changes in load affect all."""
     for action in list(actions.values())[-1:]:
         action()  # fills the compilation cache
     taken: dict[str, list[float]] = {name: [] for name in actions}

@@ -1,4 +1,4 @@
-"""Timing: in turns within a process, or in pinned child processes that start together."""
+"""Timing: interleaved within a process, or in pinned child processes that start together."""
 
 import json
 import re
@@ -44,8 +44,8 @@ def peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def in_turns(actions: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Median seconds of each action, taken in turns so that changes in load affect all. Each runs twice unmeasured: the
+def interleaved(actions: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Median seconds of each action, interleaved so that changes in load affect all. Each runs twice unmeasured: the
     first call compiles, the second may compile again for the types that the first returned."""
     for action in actions.values():
         for _ in range(2):

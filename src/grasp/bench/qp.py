@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grasp.bench.measure import Line, in_turns, peak_mb
+from grasp.bench.measure import Line, interleaved, peak_mb
 from grasp.consensus import OPERATORS, solve
 
 SIZES = (3, 10, 27, 64)
@@ -47,7 +47,7 @@ def run(smoke: bool) -> Iterator[Line]:
             theirs = jax.jit(lambda G: jax.lax.map(lambda g: OPERATORS["frank_wolfe"](g, jax.random.key(0)), G))
             on_device = jnp.asarray(grams)
             actions = {"ours": lambda f=ours, G=on_device: f(G), "frank_wolfe": lambda f=theirs, G=on_device: f(G)}
-            taken = in_turns(actions, rounds=3 if smoke else 20)
+            taken = interleaved(actions, rounds=3 if smoke else 20)
             each = {name: 1e6 * seconds / PROBLEMS for name, seconds in taken.items()}
             if importlib.util.find_spec("scipy"):
                 solve_all = by_nnls(grams)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grasp.bench.measure import Line, in_turns, peak_mb, played, workload
+from grasp.bench.measure import Line, interleaved, peak_mb, played, workload
 from grasp.config.hyperparameters import Mappo
 from grasp.envs import base
 from grasp.types import EnvSpec
@@ -39,7 +39,7 @@ def run(smoke: bool) -> Iterator[Line]:
         "matmul": lambda: chain(x),
         "update": lambda: update(state, trajectory, jax.random.key(1)),
     }
-    taken = in_turns(actions, rounds=3 if smoke else 9)
+    taken = interleaved(actions, rounds=3 if smoke else 9)
     matmul = 2.0 * 2 * ROWS * width * 3 * width * CHAIN / taken["matmul"] / 1e9
     reached = model_flops(config.hyper, base.compiled(config.env).spec) / taken["update"] / 1e9
     shape = f"[{ROWS}, {width}] @ [{width}, {3 * width}]"
