@@ -279,7 +279,7 @@ def cells(row: Row, returns: dict[str, str]) -> tuple[str, ...]:
 
 
 def returned(run: RunData) -> str:
-    """The returns of the best checkpoints, for tasks that are compared by win rate."""
+    """The returns of the best policies, for tasks that are compared by win rate."""
     scores = np.array([seed.absolute.return_mean for seed in run.seeds if seed.absolute])
     if np.isnan(scores).any():  # runs recovered from tables have win rates only
         return "–"
@@ -288,7 +288,7 @@ def returned(run: RunData) -> str:
 
 
 def by_seed(runs: list[RunData]) -> str:
-    """The wins of every seed's best checkpoint, with an interval over episodes (Wilson)."""
+    """The wins of every seed's best policy, with an interval over episodes (Wilson)."""
 
     def cell(won: Evaluation | None) -> str:
         if won is None or won.win_rate is None or won.episodes is None:

@@ -37,7 +37,7 @@ def test_rows_hold_the_statistics_of_the_absolute_scores(two):
         (0, 1, 2, 3, 4),
     )
     assert mappo.protocol == (
-        "32 greedy episodes at 4 evenly spaced points; best checkpoint re-evaluated on 320 greedy episodes"
+        "32 greedy episodes at 4 evenly spaced points; best policy re-evaluated on 320 greedy episodes"
     )
 
 

@@ -70,7 +70,7 @@ def test_it_has_hashes_commands_and_protocols(two):
     runs = load_runs(two)
     result = comparison.compare(runs)
     found = html_report.content(result, runs)
-    assert found["summary"] == "2 algorithms, 1 environment, 10 training runs"
+    assert found["summary"] == "2 algorithms, 1 environment, 10 seeds"
     for run, shown in zip(runs, found["runs"], strict=True):
         assert [s["sha256"] for s in shown["seeds"]] == [seed.sha256 for seed in run.seeds]
         assert shown["config"] == run.config

@@ -123,12 +123,12 @@ def test_the_best_of_three(tmp_path):
 
 
 def test_a_lucky_checkpoint_is_not_a_better_algorithm(tmp_path):
-    """By the best checkpoint mappo leads, in the last evaluations qmix does, both clearly."""
+    """By the best policy mappo leads, in the last evaluations qmix does, both clearly."""
     a = write_run(tmp_path / "a", {s: (ramp(0.3 + 0.01 * s), high) for s, high in enumerate(HIGH)})
     b = write_run(tmp_path / "b", {s: (ramp(0.6 + 0.01 * s), low) for s, low in enumerate(LOW)}, algo="qmix")
     (made,) = verdicts(compare(load_runs([a, b])))
     assert made.sure == "open"
-    assert made.title.startswith("Two scores disagree on smax/3m: mappo has the best checkpoint, but qmix ends higher")
+    assert made.title.startswith("Two scores disagree on smax/3m: mappo has the best policy, but qmix ends higher")
     assert made.detail.endswith("In the last tenth of evaluations qmix has 0.620 and mappo has 0.320.")
 
 
@@ -173,7 +173,7 @@ def test_equal_algorithms_over_three_environments_are_rarely_called_different():
 
 
 def test_ties_in_one_score_are_broken_by_the_other(tmp_path):
-    """As on the climbing game: equal best checkpoints, and the first by name ends lower than another."""
+    """As on the climbing game: equal best policies, and the first by name ends lower than another."""
     tied = {seed: ([0.1, 0.1, 0.1, end], 0.9) for seed, end in enumerate([0.3, 0.31, 0.32, 0.33, 0.34])}
     ahead = {seed: ([0.1, 0.1, 0.1, end], 0.9) for seed, end in enumerate([0.8, 0.81, 0.82, 0.83, 0.84])}
     paths = [write_run(tmp_path / name, of, algo=name) for name, of in (("happo", tied), ("qmix", ahead))]

@@ -1,6 +1,6 @@
 """Compare runs: scores over seeds with intervals, pairs of algorithms, and aggregates over environments.
 
-A seed has three scores: its absolute metric (the best checkpoint, evaluated again), the mean of the last tenth of its
+A seed has three scores: its absolute metric (the best policy, evaluated again), the mean of the last tenth of its
 evaluations, and the mean of all. All three are summarised; pairs and aggregates use the chosen one, by default the
 absolute metric if every seed on the environment has one, else the last tenth. `grasp.analysis.comparability` checks
 which runs may be compared.

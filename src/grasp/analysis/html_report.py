@@ -75,7 +75,7 @@ def content(comparison: Comparison, runs: Sequence[RunData]) -> dict[str, Any]:
     envs = list(dict.fromkeys(row.env for row in comparison.rows))
     labels = list(dict.fromkeys(row.label for row in comparison.rows))
     seeds = sum(len(run.seeds) for run in runs)
-    counts = ((len(labels), "algorithm"), (len(envs), "environment"), (seeds, "training run"))
+    counts = ((len(labels), "algorithm"), (len(envs), "environment"), (seeds, "seed"))
     return {
         "summary": ", ".join(f"{n} {what}{'s' * (n > 1)}" for n, what in counts),
         "grasp": __version__,

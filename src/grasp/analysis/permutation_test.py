@@ -1,4 +1,4 @@
-"""The permutation test: how often a random relabelling of the runs gives a difference this large.
+"""The permutation test: how often a random relabelling of the seeds gives a difference this large.
 
 It assumes nothing about the distribution of scores, so it is valid for few seeds: three against three have only 20
 relabellings, hence no p below 0.1.
@@ -22,9 +22,9 @@ ROUNDING = 1e-12
 
 
 def permutation_p(a: Scores | Sequence[Scores], b: Scores | Sequence[Scores], seed: int = 0) -> float:
-    """The fraction of relabellings of the two sides' runs whose means differ at least as much.
+    """The fraction of relabellings of the two sides' seeds whose means differ at least as much.
 
-    With several tasks, runs are relabelled within each, and the statistic is the mean of the differences. Exact where
+    With several tasks, seeds are relabelled within each, and the statistic is the mean of the differences. Exact where
     all relabellings can be counted (8 seeds per side on two tasks, 5 on four); else estimated from `EXACT` random ones,
     to about 0.1 % at p = 2 %. NaN if a score is NaN.
     """

@@ -168,7 +168,7 @@ function profile(parent, series, xLabel) {
   put(parent, "h3", "Performance profile");
   // Many overlapping bands are unreadable.
   const shown = series.length <= BANDS ? series : series.map((s) => ({ ...s, low: undefined, high: undefined }));
-  lines(parent, shown, { xLabel, yLabel: "fraction of runs above", yRange: [0, 1], height: 240 });
+  lines(parent, shown, { xLabel, yLabel: "fraction of seeds above", yRange: [0, 1], height: 240 });
 }
 
 function verdict(found, i) {
@@ -271,13 +271,13 @@ function provenance() {
 const TERMS = {
   "IQM": "the interquartile mean over seeds: the mean without the highest and the lowest quarter; with fewer than four seeds, the mean.",
   "95 % interval": "percentile bootstrap over seeds, 2,000 resamples. It is too narrow for few seeds: for the IQM of normal scores it covers about 90 % with five and 74 % with three. It is n/a for one seed and for seeds that all have the same score.",
-  "absolute metric": "the best checkpoint of a run, by its evaluations, evaluated again on new episodes. If an early checkpoint was lucky, it does not reflect the end of training.",
-  "final score": "the mean of the last tenth of a run's evaluations.",
+  "absolute metric": "the best policy of a seed, by its evaluations, evaluated again on new episodes. If an early policy was lucky, it does not reflect the end of training.",
+  "final score": "the mean of the last tenth of a seed's evaluations.",
   "P(first higher)": "the probability that a seed of the first scores above a seed of the second; ties count half. 0.5 means no difference.",
-  "permutation p": "the fraction of relabellings of the runs whose means are at least as far apart. It cannot be below 0.1 with three seeds per side, nor below 0.008 with five.",
+  "permutation p": "the fraction of relabellings of the seeds whose means are at least as far apart. It cannot be below 0.1 with three seeds per side, nor below 0.008 with five.",
   "at equal seeds": "the mean of the differences between runs with the same seed number, and its interval.",
   "verdict": "“is better” needs an interval of the difference that excludes zero and a permutation p of at most 0.05; “scored higher, not settled” has only the first, as would a fifth of equal algorithms with three seeds. “No clear difference” does not mean that the algorithms are equal.",
-  "performance profile": "for every score, the fraction of runs above it; a curve that is higher everywhere is better. Bands are pointwise 95 % intervals.",
+  "performance profile": "for every score, the fraction of seeds above it; a curve that is higher everywhere is better. Bands are pointwise 95 % intervals.",
   "speed": "env steps until the mean of three consecutive evaluations first reaches the threshold, by default three quarters of the best algorithm's score. A seed that never reaches it counts as infinite.",
 };
 

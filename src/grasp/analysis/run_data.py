@@ -59,7 +59,7 @@ class SeedData:
         return np.array(points, dtype=float).reshape(-1, 2).T
 
     def score(self, metric: str, final: str) -> float:
-        """The absolute metric (the best checkpoint, evaluated again), the mean of the last tenth of evaluations, or the
+        """The absolute metric (the best policy, evaluated again), the mean of the last tenth of evaluations, or the
         mean of all."""
         lines = self.scored(final)
         return float(np.mean([getattr(line, METRICS[metric]) for line in lines])) if lines else math.nan
@@ -112,7 +112,7 @@ class RunData:
         even = all(np.allclose(g[:-1], np.median(g), rtol=0.1) for g in gaps if len(g) > 1)
         text = f"{episodes or 'unknown'} greedy episodes at {points} {'evenly spaced ' if even else ''}points"
         again = span({s.absolute.episodes for s in self.seeds if s.absolute})
-        return f"{text}; best checkpoint re-evaluated on {again} greedy episodes" if again else text
+        return f"{text}; best policy re-evaluated on {again} greedy episodes" if again else text
 
 
 def metric_of(runs: Sequence[RunData]) -> str:
@@ -222,7 +222,7 @@ def _load_seed(
         warnings.append(f"{path} was changed after it was condensed: its SHA-256 is not the one in {CONDENSED}")
     elif known:
         digest = known.whole or digest
-    # A resumed run may repeat a point: the checkpoints continue from the later line.
+    # A resumed run may repeat an evaluation: its checkpoints continue from the later one.
     points = {r["env_steps"]: _evaluation(r) for r in records if r["kind"] == Kind.EVALUATION}
     absolute = [_evaluation(r) for r in records if r["kind"] == Kind.ABSOLUTE]
     training = {}

@@ -45,7 +45,7 @@ class Paired(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """The fraction of runs that score above each threshold, and its pointwise band; NaN if the spread is unknown."""
+    """The fraction of seeds that score above each threshold, and its pointwise band; NaN if the spread is unknown."""
 
     thresholds: Float[np.ndarray, " points"]
     fraction: Float[np.ndarray, " points"]
@@ -59,7 +59,7 @@ def mean(x: Float[np.ndarray, "*reps n"]) -> Reduced:
 
 
 def median(x: Float[np.ndarray, "*reps n"]) -> Reduced:
-    """The median over the last axis; censored runs may be infinite."""
+    """The median over the last axis; censored seeds may be infinite."""
     return np.median(x, axis=-1)
 
 
@@ -217,7 +217,7 @@ def aggregate(
 ) -> dict[str, Estimate]:
     """rliable's four aggregates of normalised scores over tasks, with stratified bootstrap intervals.
 
-    IQM over all runs together; mean and median of the tasks' means; mean over tasks of the optimality gap below
+    IQM over all seeds together; mean and median of the tasks' means; mean over tasks of the optimality gap below
     `threshold`. A task with more seeds weighs more in the IQM, and only there.
     """
     definitions: dict[str, Callable[[list[Task]], Reduced]] = {
@@ -241,7 +241,7 @@ def profile(
     level: float = 0.95,
     seed: int = 0,
 ) -> Profile:
-    """The performance profile: the fraction of runs above each threshold, averaged over tasks."""
+    """The performance profile: the fraction of seeds above each threshold, averaged over tasks."""
     known = strata(tasks)
     above = [(task[:, None] > thresholds[None, :]).astype(float) for task in known]
     fraction = np.mean([task.mean(axis=0) for task in above], axis=0)

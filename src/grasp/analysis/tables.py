@@ -25,7 +25,7 @@ OVER_ALL = ("algorithm", "IQM", "95 % interval", "mean", "median", "optimality g
 WITH_PAPER = ("algorithm", "the paper's mean", "mean", *HEADER[1:4], *HEADER[5:])
 """Both means come first and side by side, since a report shows tables at half the page's width."""
 NAMES = {
-    ABSOLUTE: "absolute metric (best checkpoint, evaluated again)",
+    ABSOLUTE: "absolute metric (best policy, evaluated again)",
     LAST: "final score (mean of the last tenth of evaluations)",
     WHOLE: "whole run (mean of all evaluations: higher for faster learning)",
 }

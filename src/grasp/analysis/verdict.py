@@ -172,7 +172,7 @@ def _numbers(found: Improvement, metric: str, what: str) -> str:
 
 def _checked_at_the_end(made: Verdict, rows: list[Row]) -> Verdict:
     """The verdict, unless it is by the absolute metric and the last evaluations clearly contradict it: the best
-    checkpoint may be a lucky early one."""
+    policy may be a lucky early one."""
     if rows[0].final != ABSOLUTE:
         return made
     # Ties in one score are broken by the other.
@@ -181,6 +181,6 @@ def _checked_at_the_end(made: Verdict, rows: list[Row]) -> Verdict:
     if sure(pair(best.env, then.label, best.label, then.by[LAST], best.by[LAST])) != "clear":
         return made
     ends = [f"{row.label} has {in_figures(row.by[LAST].iqm, row.metric)}" for row in (then, best)]
-    first = "no clear winner by the best checkpoint" if made.sure == "open" else f"{best.label} has the best checkpoint"
+    first = "no clear winner by the best policy" if made.sure == "open" else f"{best.label} has the best policy"
     title = f"Two scores disagree on {best.env}: {first}, but {then.label} ends higher than {best.label}"
     return Verdict(made.env, title, f"{made.detail} In the last tenth of evaluations {' and '.join(ends)}.", "open")

@@ -14,8 +14,8 @@ const NEWEST = 8; // of more runs, so many are shown
 
 /** The reader's selection. It is kept in the address, so that a link shows the same. */
 const selection = { runs: null, run: null, seed: null, metric: null };
-/** The latest responses. `turn` counts refreshes: a response that a later refresh has overtaken is dropped. */
-const page = { runs: [], curves: null, directory: "", isReading: true, isPolling: false, isDrawn: false, turn: 0 };
+/** The latest responses. `refresh` counts refreshes: a response to an earlier one is dropped. */
+const page = { runs: [], curves: null, directory: "", isReading: true, isPolling: false, isDrawn: false, refresh: 0 };
 
 function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1));
@@ -71,7 +71,7 @@ async function poll() {
 
 /** Draw everything for the current selection. */
 async function draw() {
-  const turn = ++page.turn;
+  const refresh = ++page.refresh;
   const isEmpty = page.runs.length === 0;
   byId("notice").hidden = !isEmpty || page.isReading;
   for (const id of ["curves", "conflict", "config"]) byId(id).hidden = isEmpty;
@@ -83,11 +83,11 @@ async function draw() {
   const ids = shownIds();
   const existing = page.runs.map((one) => one.id).filter((id) => ids.has(id));
   const curves = await fetchJson(`/api/curves?runs=${existing.join(",")}`);
-  if (turn !== page.turn) return;
+  if (refresh !== page.refresh) return;
   page.curves = curves.data.runs;
   drawList(); // the colours are known now
   drawCurves();
-  await drawRun(run, turn);
+  await drawRun(run, refresh);
   page.isDrawn = true;
 }
 
@@ -125,7 +125,7 @@ function drawCurves() {
 }
 
 /** Draw the conflict view and the configuration of one run. */
-async function drawRun(run, turn) {
+async function drawRun(run, refresh) {
   const ids = shownIds();
   const offered = page.runs.filter((one) => ids.has(one.id) || one.id === run.id);
   const named = offered.map((one) => [one.id, `${one.label} · ${one.env}`]);
@@ -139,7 +139,7 @@ async function drawRun(run, turn) {
     hasStarted ? fetchJson(`/api/conflict?run=${run.id}&seed=${selection.seed}`) : { data: null },
     fetchJson(`/api/config?run=${run.id}`),
   ]);
-  if (turn !== page.turn) return;
+  if (refresh !== page.refresh) return;
   showConflict(conflict.data, hasStarted ? "" : `${run.label} has written no metrics yet.`, run.state === "live");
   showConfiguration(config.data);
 }
@@ -170,7 +170,7 @@ function start() {
   byId("curves-hint").replaceWith(
     hint(
       "Greedy evaluations: a thin line per seed, a thick line and a band over seeds. " +
-        "Click a point to play an episode of that checkpoint.",
+        "Click a point to play an episode of that policy.",
     ),
   );
   byId("filter").oninput = drawList;

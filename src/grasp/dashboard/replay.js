@@ -1,4 +1,4 @@
-/** The replay panel: one greedy episode of the checkpoint at a point of a curve. */
+/** The replay panel: one greedy episode of the policy at a point of a curve. */
 
 import { byId, duration, fillSelect, NO_SERVER } from "/dom.js";
 
@@ -16,7 +16,7 @@ export function openReplay(run, point) {
   move(0);
 }
 
-/** Move by so many checkpoints from the one nearest to the current steps. */
+/** Move by so many evaluations from the one nearest to the current steps. */
 function move(by) {
   const film = panel.film;
   const x = film.seeds[film.index][0];

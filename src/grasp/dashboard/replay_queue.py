@@ -1,4 +1,4 @@
-"""Films of checkpoints, rendered on request by `grasp play` in a subprocess, one at a time.
+"""Films of snapshots, rendered on request by `grasp play` in a subprocess, one at a time.
 
 They are kept in a temporary directory, never in a run, and deleted when the server closes.
 """
@@ -22,7 +22,7 @@ MOST_KEPT = 64
 
 
 class Request(NamedTuple):
-    """A requested film. `generation` counts the runs that have stood in this directory."""
+    """A requested film. `generation` is that of the metrics log (`Tail`): a run may be replaced by another."""
 
     run: Path
     seed: int

@@ -99,7 +99,7 @@ def config(http: "Http", query: Query) -> Response:
 
 
 def replay(http: "Http", query: Query) -> Response:
-    """The film of a checkpoint, or 202 while it is being rendered."""
+    """The film of a snapshot, or 202 while it is being rendered."""
     entry = entry_of(http, query)
     seed = seed_of(entry, query)
     tail = entry.seeds[seed].tail

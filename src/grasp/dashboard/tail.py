@@ -37,7 +37,7 @@ class Seen:
     skipped: int = 0
     """Damaged lines; those of iterations are not looked at."""
     scores: dict[int, Score] = field(default_factory=dict)
-    """By env steps. A resumed run may repeat a point: the later line is the one that its checkpoints continue from."""
+    """By env steps. A resumed run may repeat an evaluation: its checkpoints continue from the later one."""
     absolute: Score | None = None
     flagged: list[int] = field(default_factory=list)
     """Offsets of lines with a skipped step."""

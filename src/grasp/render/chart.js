@@ -164,7 +164,7 @@ export function positionTip(chart, left) {
   const { tip, element } = chart;
   const fits = left + 14 + tip.offsetWidth < element.clientWidth;
   tip.style.left = `${fits ? left + 14 : Math.max(0, left - 14 - tip.offsetWidth)}px`;
-  // A small chart would vanish under its tooltip, so there the tooltip stands above the chart.
+  // A small chart would vanish under its tooltip, so there the tooltip is above the chart.
   const above = chart.body.clientHeight < 200;
   tip.style.top = `${chart.body.offsetTop + (above ? -tip.offsetHeight : 10)}px`;
 }

@@ -18,10 +18,10 @@ SIZE, HEADER = 480, 28
 SUPERSAMPLING = 2
 """Everything is drawn this many times larger and then reduced, which smooths edges."""
 INK, LINES, FAINT, PAPER, GRASS = "#333333", "#C4C4BC", "#DDDDDD", "#FFFFFF", "#F4F4F0"
-# Okabe and Ito's colours: agents, enemies, things.
+# Okabe and Ito's colours: agents, enemies, objects.
 GROUPS = ("#0072B2", "#D55E00", "#8C8C8C")
 Z_ORDER = (1, 0, 2)
-"""Order in which the groups are drawn: things, which are small, over agents over enemies."""
+"""Order in which the groups are drawn: objects, which are small, over agents over enemies."""
 SHIELD, HEALING = "#56B4E9", "#009E73"
 MARGIN = 1.5
 """Free space at the edges, in radii of the largest body."""
