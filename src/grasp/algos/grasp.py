@@ -32,7 +32,7 @@ class Consensus(NamedTuple):
     u: Actor
     diagnostics: Metrics
     signal: dict[str, Float[Array, ""]]
-    """For each part in scope the factor that u carries: its fraction of signal with `gram = crossfit`, else 1."""
+    """For each part in scope the factor in u: with `gram = crossfit` the fraction that is signal, else 1."""
 
 
 def check_operator(name: str, num_agents: int) -> None:

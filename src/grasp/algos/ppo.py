@@ -26,7 +26,7 @@ from grasp.types import Decision, EnvSpec, Key, Metric, Metrics, Observation, Py
 
 
 class Memory(NamedTuple):
-    """What the team carries from step to step."""
+    """The team's memory between two steps."""
 
     actor: Float[Array, "*B N H"]
     critic: Float[Array, "*B Hc"]

@@ -34,7 +34,7 @@ See = Callable[[PyTree, Key, Episodes], Float[Array, "H1 E N i"]]
 
 
 class Memory(NamedTuple):
-    """What the team carries from step to step."""
+    """The team's memory between two steps."""
 
     agent: Float[Array, "*B N H"]
     last_action: Float[Array, "*B N a"]

@@ -28,7 +28,7 @@ class Episode(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What was measured of an environment that keeps the contract."""
+    """Measurements of an environment that meets the contract."""
 
     spec: EnvSpec
     lengths: list[int]

@@ -157,9 +157,8 @@ class WorkerProcess:
     def receive(self, deadline: float) -> str | None:
         """Wait for the next reply. Returns what went wrong, or None."""
         while b"\n" not in self.received:
-            left = max(
-                0.0, self.last_reply + deadline - time.monotonic()
-            )  # 0 still reads a reply that waits in the pipe
+            # 0 still reads a reply that waits in the pipe
+            left = max(0.0, self.last_reply + deadline - time.monotonic())
             if not select.select([self.replies], [], [], left)[0]:
                 return f"did not reply within {deadline:g} s"
             received = os.read(self.replies, 65536)

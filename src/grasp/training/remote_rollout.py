@@ -82,9 +82,8 @@ class HostPlayer:
     def play(self, version: int, state: PyTree, key: Key, fresh: bool) -> RolloutPart:
         """The node's part of one iteration; every node gets the same key."""
         simulators, copies = self.opened(), self.config.envs_per_node
-        simulators.pool.restarts = (
-            0  # before the first reset: restarts during an evaluation do not count for this iteration
-        )
+        # before the first reset: restarts during an evaluation do not count for this iteration
+        simulators.pool.restarts = 0
         if fresh:
             reset_key = jax.random.fold_in(key, LARGEST)
             simulators.begin(host_rollout.episode_seeds(reset_key, copies, first=self.number * copies))

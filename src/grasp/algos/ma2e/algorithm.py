@@ -38,7 +38,7 @@ MEAN_OF = 100
 
 
 class Memory(NamedTuple):
-    """What the team carries from step to step."""
+    """The team's memory between two steps."""
 
     agent: Float[Array, "*B N H"]
     last_action: Float[Array, "*B N a"]

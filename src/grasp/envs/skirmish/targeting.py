@@ -14,9 +14,8 @@ LATER = 10_000.0
 def aim(rules: Rules, unit: Unit, battle: Battle, first: Bool[Array, ""]) -> Battle:
     """The targets for this loop. `first`: the first loop of a step, in which SMACv2's map gives idle enemies a
     target."""
-    battle = (
-        battle if rules.smaclite else obey(unit, battle)
-    )  # whose allies keep targets that are dead or out of their plane
+    if not rules.smaclite:  # whose allies keep targets that are dead or out of the weapon's plane
+        battle = obey(unit, battle)
     allies, enemies = (0, rules.num_allies), (rules.num_allies, rules.num_units)
     chosen = [
         acquire(rules, unit, battle, mine, theirs, first) if scripted else battle.target[slice(*mine)]
@@ -50,9 +49,8 @@ def acquire(
     def consider(index: Int[Array, ""], best: tuple) -> tuple:
         them = jax.tree.map(lambda v: row(v, index), battle)
         their = jax.tree.map(lambda v: row(v, index), unit)
-        squared = (me.x - them.x) ** 2 + (
-            me.y - them.y
-        ) ** 2  # squared: a square root here costs more than all the rest
+        # squared: a square root here costs more than all the rest
+        squared = (me.x - them.x) ** 2 + (me.y - them.y) ** 2
         valid = (them.hp > 0) & can_hit(my, their)
         if rules.smaclite:  # smaclite measures from the centre and prefers healers
             noticed, cost = squared < (5.0 + their.radius) ** 2, squared - LATER * their.heals
@@ -65,9 +63,8 @@ def acquire(
 
     cost, chosen = each(theirs, consider, none)
     kept = keeps_target(rules, unit, battle, my, me, self)
-    if (
-        rules.smaclite and rules.healers
-    ):  # while an enemy healer lives, units with another target choose again in every loop
+    # while an enemy healer lives, units with another target choose again in every loop
+    if rules.smaclite and rules.healers:
         other = jax.tree.map(lambda v: v[slice(*theirs)], (battle.hp > 0, unit.heals > 0))
         kept &= ~((other[0] & other[1]).any(0, keepdims=True) & (at(unit.heals, me.target) == 0) & (cost < LATER))
     chosen = jnp.where(kept, me.target, chosen)
