@@ -105,7 +105,7 @@ def aggregation(num: int, repeats: int) -> None:
 
 
 def iterations(count: int) -> None:
-    """Baseline and GRASP take turns, so that changes in load affect both."""
+    """Baseline and GRASP are interleaved, so that changes in load affect both."""
     path = Path(__file__).parents[1] / "examples" / "pytorch_mappo.py"
     spec = importlib.util.spec_from_file_location("pytorch_mappo", path)
     assert spec is not None

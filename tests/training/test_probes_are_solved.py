@@ -52,8 +52,8 @@ def trained(algo, probe, **options):
     return config, runner, jax.tree.map(lambda x: x[0], run.state)
 
 
-# A monotone mixer cannot represent `coordination`, which pays for choosing differently whoever chooses what: there the
-# Q-learners may or may not find a way out, by the seed (docs/algorithms/qmix.md). They have to solve `roles`.
+# A monotone mixer cannot represent `coordination`: whether Q-learners solve it depends on the seed
+# (docs/algorithms/qmix.md). They have to solve `roles`.
 ASKED = [
     (probe, algo)
     for probe in probes.SOLVED

@@ -1,7 +1,7 @@
 """A replay buffer of the newest `capacity` episodes, written step by step while they are played.
 
-Environments reset themselves, so a rollout holds pieces of episodes. Every environment has a slot of its own into which
-its running episode is written; when that ends, the slot joins the ring of finished episodes and the environment takes
+A copy begins its next episode at once, so a rollout holds pieces of episodes. Every copy has a slot of its own into
+which its running episode is written; when that ends, the slot joins the ring of finished episodes and the copy takes
 over the slot of the oldest. A finished episode is never moved.
 """
 

@@ -1,8 +1,8 @@
 """The arrays of a battle, the constants of a map, and predicates on units.
 
 Inside the game loops every array is [N, B]: units first, allies before enemies, copies of the environment last.
-A computation over all pairs of units is a loop over units, each step of which is a few operations on [N, B] that fuse into
-one kernel: the N² B pairs are never stored, and no reduction runs along the fast axis.
+A computation over all pairs of units is a loop over units, each step of which is a few operations on [N, B] that fuse
+into one kernel: the N² B pairs are never stored, and no reduction runs along the fast axis.
 """
 
 from collections.abc import Callable
