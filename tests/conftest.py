@@ -1,4 +1,4 @@
-"""One posture for every test: a CPU, float32, silent broadcasting forbidden, and little time spent compiling."""
+"""Settings of every test: a CPU, float32, no implicit rank promotion, and little time spent compiling."""
 
 import os
 from pathlib import Path

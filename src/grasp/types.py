@@ -80,7 +80,7 @@ class GraspError(Exception):
 def suggest(name: str, known: Iterable[str], otherwise: str = "", prefix: str = "") -> str:
     """The end of an error message about an unknown name: the nearest known name, after `prefix`; if none is near,
     `otherwise`, or all of them."""
-    # neither case nor leading dashes make names alike: '--lr' is not close to '--on', and 'FIG-MPE' is 'fig-mpe'
+    # neither case nor leading dashes count: '--lr' is not close to '--on', and 'FIG-MPE' is 'fig-mpe'
     spelt = {other.lower().lstrip("-"): other for other in known}
     close = difflib.get_close_matches(name.lower().lstrip("-"), spelt, n=1, cutoff=0.5)
     if close:

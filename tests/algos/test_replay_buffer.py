@@ -242,7 +242,7 @@ def test_replays_of_several_seeds_at_once_are_those_of_each_seed():
 def test_a_replay_rebuilt_from_its_tail_and_its_segments_goes_on_as_if_never_taken_apart(rollouts, tmp_path):
     memory, stream = filled(LENGTHS["all_kinds"], rollouts, seed=8)
     replay_store.append(tmp_path, jax.tree.map(lambda x: x[None], memory), 0, len(stream.finished))
-    again = replay_store.restore(tmp_path, jax.device_get(replay_buffer.tail(memory)), WORST)
+    again = replay_store.restore(tmp_path, jax.device_get(replay_buffer.checkpointed(memory)), WORST)
     assert_holds(again, stream)
     for _ in range(5):
         following = stream.rollout()

@@ -1,4 +1,4 @@
-"""The GRU: its derivative against autodiff, its cell against PyTorch's equations, and the attention in front of it."""
+"""The GRU: its derivative against autodiff, its cell against PyTorch's equations, and the attention before it."""
 
 import jax
 import jax.numpy as jnp

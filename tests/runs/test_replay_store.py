@@ -62,12 +62,12 @@ def test_a_replay_buffer_is_restored_and_continues_exactly(tmp_path):
     append = jax.jit(replay_buffer.append)
     for step, held in enumerate(history(9)):
         save(tmp_path, held)
-        back = replay_store.restore(tmp_path, jax.device_get(replay_buffer.tail(held)), CAPACITY)
+        back = replay_store.restore(tmp_path, jax.device_get(replay_buffer.checkpointed(held)), CAPACITY)
         for _ in range(2):
             numbers = range(max(0, int(held.finished) - CAPACITY), int(held.finished))
             assert back.finished == held.finished
             same(played(back, list(numbers)), played(held, list(numbers)))
-            same(replay_buffer.tail(back), replay_buffer.tail(held)) if _ == 0 else None
+            same(replay_buffer.checkpointed(back), replay_buffer.checkpointed(held)) if _ == 0 else None
             held, back = append(held, rollout(100 + step)), append(back, rollout(100 + step))
     assert held.finished > 2 * CAPACITY
 
@@ -94,7 +94,7 @@ def test_segments_after_the_checkpoint_are_removed_and_old_ones_pruned(tmp_path)
     held = list(history(6))
     for one in held:
         save(tmp_path, one)
-    tail = jax.device_get(replay_buffer.tail(held[3]))
+    tail = jax.device_get(replay_buffer.checkpointed(held[3]))
     replay_store.restore(tmp_path, tail, CAPACITY)
     assert replay_store.span_of(replay_store.stored(tmp_path)[-1])[1] == int(held[3].finished)
     replay_store.prune(tmp_path, int(held[1].finished))
@@ -111,13 +111,13 @@ def test_a_missing_or_damaged_segment_is_detected(tmp_path, fault):
     data[-3] ^= 1
     victim.unlink() if fault == "lost" else victim.write_bytes(data if fault == "changed" else data[:-20])
     with pytest.raises(checkpoint.Damaged, match="lacks|damaged|cannot be read"):
-        replay_store.restore(tmp_path, jax.device_get(replay_buffer.tail(held[-1])), CAPACITY)
+        replay_store.restore(tmp_path, jax.device_get(replay_buffer.checkpointed(held[-1])), CAPACITY)
 
 
 def test_more_episodes_than_the_buffer_holds_may_finish_between_two_checkpoints(tmp_path):
     held = list(history(9))
     save(tmp_path, held[0])
     save(tmp_path, held[-1])
-    back = replay_store.restore(tmp_path, jax.device_get(replay_buffer.tail(held[-1])), CAPACITY)
+    back = replay_store.restore(tmp_path, jax.device_get(replay_buffer.checkpointed(held[-1])), CAPACITY)
     numbers = list(range(int(held[-1].finished) - CAPACITY, int(held[-1].finished)))
     same(played(back, numbers), played(held[-1], numbers))

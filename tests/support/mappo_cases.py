@@ -1,4 +1,4 @@
-"""Small MAPPO worlds: an environment, an algorithm, and a trajectory that it collected."""
+"""Small MAPPO problems: an environment, an algorithm, and a trajectory that it collected."""
 
 from functools import cache, partial
 

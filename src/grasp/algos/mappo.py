@@ -4,7 +4,7 @@
 rollout. `docs/paper_map.md` has a row per line, and `docs/algorithms/mappo.md` the departures. Gradients point uphill
 (ascent), as in the paper; the sign is flipped once, in `optimiser.ascend`.
 
-Variants live beside it: `ablations.learn` (`--refresh`, `--gram representation | inputs`, `--trust kl_stop`),
+Variants: `ablations.learn` (`--refresh`, `--gram representation | inputs`, `--trust kl_stop`),
 `trust_region.learn` (`--trust trcco`).
 """
 

@@ -170,15 +170,15 @@ def at_its_length(
     return jax.lax.switch(enough, [partial(narrow, width) for width in widths], tile, fed)
 
 
-class Tail(NamedTuple):
+class Checkpointed(NamedTuple):
     """The part of a replay buffer in a checkpoint: the running episodes. Finished ones are stored apart, once each."""
 
     running: Episodes
     finished: Int[Array, ""]
 
 
-def tail(replay: Replay) -> Tail:
-    return Tail(jax.tree.map(lambda x: x[replay.running], replay.slots), replay.finished)
+def checkpointed(replay: Replay) -> Checkpointed:
+    return Checkpointed(jax.tree.map(lambda x: x[replay.running], replay.slots), replay.finished)
 
 
 def numbered(replay: Replay, numbers: Int[Array, " K"]) -> Episodes:

@@ -99,7 +99,7 @@ def _verdict(
     steps: dict[str, int],
 ) -> Verdict:
     """The title compares the best algorithm with all others, the detail with the next best. Algorithms that trained for
-    fewer `steps` than the best have that beside their names."""
+    fewer `steps` than the best are marked with both numbers."""
     best, *others = sorted(scores, key=lambda label: _known(scores[label]), reverse=True)
     if not others:
         return Verdict(env, f"{best} on {env}", "There is no other algorithm to compare with.", "open")

@@ -23,15 +23,15 @@ from grasp.consensus.nonnegative_qp import nonnegative
 Gram = Float[Array, "N N"]
 Weights = Float[Array, " N"]
 Weighting = Callable[[Gram, PRNGKeyArray], Weights]
-Verdict = Literal["yes", "no", "off_stationary"]
+Holds = Literal["yes", "no", "off_stationary"]
 
 
 class Conditions(NamedTuple):
     """The paper's three conditions. "off_stationary": only where 0 is not in the hull."""
 
-    pareto: Verdict
-    continuous: Verdict
-    hull: Verdict
+    pareto: Holds
+    continuous: Holds
+    hull: Holds
 
 
 def min_norm(G: Gram, key: PRNGKeyArray) -> Weights:

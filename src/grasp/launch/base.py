@@ -69,7 +69,7 @@ class Plan(NamedTuple):
     built: Built
 
 
-Report = Callable[[Task, dict[str, Any]], None]
+TaskReporter = Callable[[Task, dict[str, Any]], None]
 """Receives every record that a task writes to its metrics logs, its notices, and `began` when it starts."""
 
 
@@ -81,7 +81,7 @@ class Launcher(Protocol):
         """Raise GraspError if these runs cannot be trained here; otherwise return lines to show the user."""
         ...
 
-    def train(self, tasks: Sequence[Task], report: Report) -> list[Failure]:
+    def train(self, tasks: Sequence[Task], report: TaskReporter) -> list[Failure]:
         """Train all tasks. One that fails does not stop the others."""
         ...
 
@@ -126,7 +126,7 @@ class TaskFollower:
         task.log.unlink(missing_ok=True)  # of an earlier failure
         self.followers = [Follower(task.run.metrics_log(seed)) for seed in task.seeds]
 
-    def report(self, report: Report) -> None:
+    def report(self, report: TaskReporter) -> None:
         """Report what is new since the last call. The worker's log appears when the task starts."""
         if not self.has_begun and self.task.log.exists():
             self.has_begun = True

@@ -17,7 +17,7 @@ import jax
 
 from grasp.config import Config
 from grasp.envs.host import cores
-from grasp.launch.base import ANY_CORE, EVERY_CORE, Failure, Job, Plan, Report, Task, TaskFollower, finish
+from grasp.launch.base import ANY_CORE, EVERY_CORE, Failure, Job, Plan, Task, TaskFollower, TaskReporter, finish
 from grasp.launch.memory_check import check_replay
 from grasp.training.loop import train, write_errors
 from grasp.types import GraspError, Host, Kind
@@ -73,7 +73,7 @@ class LocalLauncher:
         at_once = min(sum(plan.seeds for plan in plans), len(self.cores))
         return [line for plan in plans if (line := check_replay(plan, at_once))]
 
-    def train(self, tasks: Sequence[Task], report: Report) -> list[Failure]:
+    def train(self, tasks: Sequence[Task], report: TaskReporter) -> list[Failure]:
         if self.job:
             return self.train_on(tasks, [ANY_CORE], report)
         vmapped = [task for task in tasks if task.run.config.parallel == "vmap"]
@@ -86,7 +86,7 @@ class LocalLauncher:
             failures += self.train_on(alike, core_groups(self.cores, number), report)
         return failures + self.train_on(simulated, [EVERY_CORE], report)  # one after another
 
-    def train_on(self, tasks: Sequence[Task], groups: Sequence[str], report: Report) -> list[Failure]:
+    def train_on(self, tasks: Sequence[Task], groups: Sequence[str], report: TaskReporter) -> list[Failure]:
         """Train tasks in worker processes, one at a time on each group of cores."""
         waiting, free, failures = deque(tasks), deque(groups), []
         running: list[Worker] = []
@@ -129,7 +129,7 @@ def close(worker: Worker) -> None:
     worker.process.stdin.close()
 
 
-def train_here(task: Task, report: Report) -> Failure | None:
+def train_here(task: Task, report: TaskReporter) -> Failure | None:
     """Train vmapped seeds in this process: two processes should not share an accelerator."""
     for seed in task.seeds:
         report(task, {"kind": Kind.BEGAN, "seed": seed})

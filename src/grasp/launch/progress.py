@@ -67,7 +67,7 @@ class Trend:
 
 
 class SeedProgress:
-    """One seed's progress, from the messages of `grasp.launch.base.Report`."""
+    """One seed's progress, from the messages of `grasp.launch.base.TaskReporter`."""
 
     def __init__(self, config: Config):
         self.total = config.total_steps

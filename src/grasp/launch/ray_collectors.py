@@ -22,7 +22,7 @@ from grasp.training.remote_rollout import RolloutPart, RolloutRequest
 from grasp.types import Kind
 
 SLOWNESS = 10
-"""How many times as long as the learner a node may take, beside the time for starting simulators."""
+"""A node may take this many times as long as the learner, plus the time for starting simulators."""
 
 
 @dataclass

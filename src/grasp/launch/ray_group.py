@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from grasp import runs
 from grasp.config import Config, validate
 from grasp.launch import ray_node
-from grasp.launch.base import ANY_CORE, EVERY_CORE, Failure, Report, Task, TaskFollower, finish
+from grasp.launch.base import ANY_CORE, EVERY_CORE, Failure, Task, TaskFollower, TaskReporter, finish
 from grasp.launch.ray_cluster import first_line, functions, name_of, start_worker, usable_nodes
 from grasp.types import GraspError, Kind
 
@@ -86,7 +86,7 @@ def check_devices(config: Config, nodes: list[Node]) -> None:
     )
 
 
-def train(ray: Any, task: Task, report: Report) -> list[Failure]:
+def train(ray: Any, task: Task, report: TaskReporter) -> list[Failure]:
     """Train one task over several nodes, again from its last checkpoint whenever a node is lost."""
     follower, seed = TaskFollower(task), task.seeds[0]
     for _ in range(RETRIES + 1):
@@ -138,7 +138,7 @@ class Group:
         self.ray, self.task, self.placement, self.layout, self.bundle = ray, task, placement, layout, bundle
         self.names: list[str] = []
 
-    def train(self, follower: TaskFollower, report: Report) -> list[Failure]:
+    def train(self, follower: TaskFollower, report: TaskReporter) -> list[Failure]:
         address = self.coordinator_address()
         running = {self.start(number, address): number for number in range(self.layout.nodes)}
         codes: dict[int, int] = {}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from grasp.launch import ray_group, ray_node, ray_probe
-from grasp.launch.base import ANY_CORE, EVERY_CORE, Failure, Plan, Report, Task, TaskFollower, finish
+from grasp.launch.base import ANY_CORE, EVERY_CORE, Failure, Plan, Task, TaskFollower, TaskReporter, finish
 from grasp.launch.memory_check import replay_of, size
 from grasp.launch.ray_cluster import first_line, functions, join, module_paths, name_of, start_worker, usable_nodes
 from grasp.types import GraspError, Host
@@ -114,7 +114,7 @@ class RayLauncher:
         except self.ray.exceptions.RayError as error:
             return f"cannot be examined ({first_line(error)})"
 
-    def train(self, tasks: Sequence[Task], report: Report) -> list[Failure]:
+    def train(self, tasks: Sequence[Task], report: TaskReporter) -> list[Failure]:
         grouped = [task for task in tasks if ray_group.is_needed(task.run.config, self.nodes)]
         single = [task for task in tasks if task not in grouped]
         failures = self.train_at_once([task for task in single if task.run.config.nodes == 1], report)
@@ -125,7 +125,7 @@ class RayLauncher:
             failures += ray_group.train(self.ray, task, report)
         return failures
 
-    def train_at_once(self, tasks: Sequence[Task], report: Report) -> list[Failure]:
+    def train_at_once(self, tasks: Sequence[Task], report: TaskReporter) -> list[Failure]:
         followers = [TaskFollower(task) for task in tasks]
         running = {self.submit(follower.task): follower for follower in followers}
         failures = []

@@ -261,7 +261,7 @@ def read(path: Path, end: int | None = None) -> Records:
 def check_intact(kept: Mapping[Path, int]) -> None:
     """GraspError where the first bytes of a metrics log, as many as its checkpoint counted, are not whole records.
 
-    Training must not go on then: it would choose the best policy among too few evaluations. The files are those of
+    Training must stop then: it would choose the best policy among too few evaluations. The files are those of
     seeds that train as one program, which can only be restarted together.
     """
     for path, keep in kept.items():

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grasp.algos.replay_buffer import Episodes, Replay, Tail, numbered, played
+from grasp.algos.replay_buffer import Checkpointed, Episodes, Replay, numbered, played
 from grasp.runs import checkpoint
 from grasp.types import PyTree
 
@@ -80,28 +80,28 @@ def verify(folder: Path, finished: int, capacity: int) -> None:
         checkpoint.read(path)
 
 
-def restore(folder: Path, tail: Tail, capacity: int) -> Replay:
-    """The replay buffer of a checkpoint, from its tail and the segments; later segments are removed.
+def restore(folder: Path, part: Checkpointed, capacity: int) -> Replay:
+    """The replay buffer of a checkpoint, from its part there and the segments; later segments are removed.
 
     Episodes may get other slots than before, on which nothing depends. Segments are unpacked one at a time, straight
     into their slots: a replay buffer may fill the memory.
     """
-    finished = int(tail.finished)
+    finished = int(part.finished)
     discard(folder, finished)
-    num_envs = len(tail.running.length)
+    num_envs = len(part.running.length)
 
     def room(running: PyTree) -> np.ndarray:
         slots = np.zeros((capacity + num_envs, *running.shape[1:]), running.dtype)
         slots[capacity:] = running
         return slots
 
-    slots = jax.tree.map(room, tail.running)
+    slots = jax.tree.map(room, part.running)
     for path in needed(folder, finished, capacity):
         numbers = np.arange(*span_of(path))
         held = numbers >= finished - capacity
         unpack(checkpoint.read(path)[0], slots, numbers[held] % capacity, held)
     ring, running = jnp.arange(capacity), capacity + jnp.arange(num_envs)
-    return Replay(jax.tree.map(jnp.asarray, slots), ring, running, jnp.asarray(tail.finished))
+    return Replay(jax.tree.map(jnp.asarray, slots), ring, running, jnp.asarray(part.finished))
 
 
 def unpack(arrays: dict[str, np.ndarray], slots: PyTree, rows: np.ndarray, held: np.ndarray) -> None:

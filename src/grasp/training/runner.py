@@ -170,7 +170,7 @@ def outline(algorithm: Algorithm, run: RunState) -> RunState:
     """The part of a state that a checkpoint has: all but finished episodes, which are in segments."""
     if not algorithm.replays:
         return run
-    return run._replace(state=run.state._replace(replay=replays.tail(run.state.replay)))
+    return run._replace(state=run.state._replace(replay=replays.checkpointed(run.state.replay)))
 
 
 def on_host(
