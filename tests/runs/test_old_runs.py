@@ -209,9 +209,13 @@ def close(mine: Any, theirs: Any, name: str) -> None:
 
 
 def same_state(mine: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:
+    """Equal but for rounding. The bias of attention's keys shifts all logits of a query equally: its gradient is 0, and
+    what Adam makes of that gradient's rounding errors is noise of the size of a step."""
     assert mine.keys() == theirs.keys()
     for name, array in theirs.items():
         assert mine[name].dtype == array.dtype, name
+        if name.endswith("['key']['bias']"):
+            continue
         if np.issubdtype(array.dtype, np.floating):
             atol = 1e-4 * np.abs(array[np.isfinite(array)]).max(initial=0)  # MA2E starts from infinite errors
             np.testing.assert_allclose(mine[name], array, rtol=0, atol=atol, err_msg=name)
