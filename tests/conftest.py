@@ -5,14 +5,18 @@ from pathlib import Path
 
 # jax's LAPACK is OpenBLAS, whose threads spin against each other on few cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Tests run small programs once: compiling them costs far more than running them unoptimised. XLA's older code generator
-# takes half the time of its newer one. Once in the flags, which xdist's workers inherit: named twice they would be another
-# key of the cache.
-QUICK_COMPILES = (
-    "--xla_backend_optimization_level=0",
-    "--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters",
+# Tests run small programs once: compiling them costs far more than running them unoptimised, and XLA's older code
+# generator takes half the time of its newer one. A flag named twice would be another key of the cache, and xdist's
+# workers inherit the flags.
+os.environ["XLA_FLAGS"] = " ".join(
+    dict.fromkeys(
+        [
+            *os.environ.get("XLA_FLAGS", "").split(),
+            "--xla_backend_optimization_level=0",
+            "--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters",
+        ]
+    )
 )
-os.environ["XLA_FLAGS"] = " ".join(dict.fromkeys([*os.environ.get("XLA_FLAGS", "").split(), *QUICK_COMPILES]))
 
 import jax
 import pytest

@@ -13,7 +13,6 @@ from mappo_cases import MASKED, SMALL, distance, iterate, tiles_of, world
 from grasp.algos import ablations, losses, mappo, ppo, value_norm
 from grasp.algos import grasp as realign
 from grasp.algos import minibatches as batches
-from grasp.algos.optimiser import ascend, clipped_adam
 from grasp.consensus import consensus
 from grasp.nn import actor as actors
 from grasp.nn import gru, layers
@@ -352,22 +351,3 @@ def test_a_gradient_that_is_not_finite_changes_no_parameter_and_is_counted():
     healthy, metrics = jax.jit(algorithm.update)(after, trajectory, jax.random.key(0))
     assert metrics["skipped_steps"] == 0
     assert np.isfinite(optax.tree.norm(healthy.actor))
-
-
-def test_the_gradient_is_clipped_by_its_norm_not_by_its_entries():
-    optimiser = clipped_adam(lr=1.0, eps=1.0, max_grad_norm=1.0)
-    params = {"a": jnp.zeros(2)}
-    after, _, _ = ascend(optimiser, params, optimiser.init(params), {"a": jnp.array([3.0, 4.0])})
-    np.testing.assert_allclose(after["a"], [0.6 / 1.6, 0.8 / 1.8], rtol=1e-5)
-
-
-def test_with_decay_the_step_falls_to_zero_in_a_line_over_that_many_environment_steps():
-    """4 iterations of 60 environment steps, 3 optimiser steps each; Adam's first move is the step size itself."""
-    hyper = replace(SMALL, decay=4 * SMALL.num_envs * SMALL.rollout, adam_eps=1e-12, lr=0.5)
-    optimiser = ppo.optimisers(hyper).actor
-    params, moves = {"a": jnp.zeros(())}, []
-    state = optimiser.init(params)
-    for _ in range(4 * hyper.epochs + 1):
-        updates, state = optimiser.update({"a": jnp.ones(())}, state, params)
-        moves.append(-float(updates["a"]))
-    np.testing.assert_allclose(moves, 0.5 * (1 - np.arange(13) / 12), atol=1e-5)

@@ -186,10 +186,16 @@ def test_seeds_that_agree_and_seeds_that_diverged_have_no_interval(tmp_path):
     same = compare([write_run(tmp_path / "a", finished([1.0, 1.0, 1.0]))])
     assert same.rows[0].interval is None
     assert has(same.warnings, "all 3 seeds", "the same score")
-    diverged = compare([write_run(tmp_path / "b", finished([1.0, 2.0, 3.0, float("nan")]))], out=tmp_path / "out")
+    runs = [write_run(tmp_path / "b", finished([1.0, 2.0, 3.0, float("nan")]), wins=False)]
+    diverged = compare(runs, out=tmp_path / "out")
     assert np.isnan(diverged.rows[0].iqm)
     assert has(diverged.warnings, "NaN")
-    assert json.loads((tmp_path / "out" / "comparison.json").read_text())["rows"][0]["scores"] == [1.0, 2.0, 3.0, None]
+    assert json.loads((tmp_path / "out" / "comparison.json").read_text())["rows"][0]["scores"] == [
+        10.0,
+        20.0,
+        30.0,
+        None,
+    ]
 
 
 def test_a_truncated_last_line_is_ignored_and_a_damaged_one_elsewhere_reported(tmp_path):

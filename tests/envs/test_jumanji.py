@@ -84,6 +84,34 @@ def test_the_time_limit_truncates_the_warehouse():
     assert not bool(ours.terminated)
 
 
+def about_to_end(task, env_state):
+    """The state, changed so that the next step without movement ends the task."""
+    inner = env_state.inner
+    if task == "LevelBasedForaging-v0":
+        food = inner.food_items
+        inner = inner.replace(food_items=food.replace(eaten=jnp.ones_like(food.eaten)))
+    elif task == "Connector-v3":
+        inner = inner.replace(agents=inner.agents.replace(position=inner.agents.target))
+    else:
+        same = jax.tree.map(lambda x: x.at[0].set(x[1]), inner.agents.position)
+        inner = inner.replace(agents=inner.agents._replace(position=same))
+    return env_state._replace(inner=inner)
+
+
+@pytest.mark.parametrize("task", family.names())
+def test_a_task_that_ends_on_the_step_of_the_time_limit_is_terminated_not_truncated(task):
+    env = make(f"jumanji/{task}")
+    env_state, _ = jax.jit(env.reset)(KEY)
+    step, still = jax.jit(env.step), jnp.zeros(env.spec.num_agents, jnp.int32)
+    last = jnp.full_like(env_state.clock, env.spec.horizon - 1)
+    env_state = env_state._replace(inner=env_state.inner.replace(step_count=last), clock=last)
+    _, timed_out = step(env_state, still, KEY)
+    assert (bool(timed_out.terminated), bool(timed_out.truncated)) == (False, True)
+    _, ended = step(about_to_end(task, env_state), still, KEY)
+    assert (bool(ended.terminated), bool(ended.truncated)) == (True, False)
+    assert bool(ended.won) == env.spec.has_wins
+
+
 def test_a_board_of_connected_wires_is_won():
     task = family.TASKS["Connector-v3"]
     _, _, inner, _ = next(side_by_side("Connector-v3", legal, 1))

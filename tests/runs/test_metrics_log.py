@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from grasp.runs import metrics_log
-from grasp.runs.metrics_log import Follower, MetricsWriter, Reader, is_final, parse, plain, read
+from grasp.runs.metrics_log import Follower, MetricsWriter, Reader, is_finished, parse, plain, read
 from grasp.types import GraspError
 
 
@@ -67,6 +67,9 @@ DAMAGED = {
     "steps in words": b'{"kind": "iteration", "env_steps": "many", "seed": 0}',
     "part of a step": b'{"kind": "iteration", "env_steps": 2.5, "seed": 0}',
     "negative": b'{"kind": "iteration", "env_steps": -5, "seed": 0}',
+    "too large": b'{"kind": "evaluation", "env_steps": 3, "seed": 0, "return_mean": 1' + b"0" * 400 + b"}",
+    "infinite": b'{"kind": "evaluation", "env_steps": 3, "seed": 0, "return_mean": 1e999}',
+    "another metric is infinite": b'{"kind": "iteration", "env_steps": 3, "seed": 0, "loss": -Infinity}',
     "endless": b'{"kind": "iteration", "env_steps": 1e999, "seed": 0}',
     "nan": b'{"kind": "iteration", "env_steps": NaN, "seed": 0}',
     "no seed": b'{"kind": "iteration", "env_steps": 3}',
@@ -125,11 +128,14 @@ def test_a_file_is_read_block_by_block(path, monkeypatch):
     assert read(path) == ([record(k) for k in range(50)], [51], False)
 
 
-def test_only_the_absolute_metric_at_the_end_is_final():
-    assert is_final(record(800, "absolute"), 800)
-    assert not is_final(record(400, "absolute"), 800), "of a run that was extended"
-    assert not is_final(record(800, "evaluation"), 800)
-    assert not is_final({}, 0)
+def test_only_a_whole_log_that_ends_with_the_absolute_metric_at_the_end_is_finished():
+    assert is_finished(record(800, "absolute"), False, 800)
+    assert not is_finished(record(400, "absolute"), False, 800), "of a run that was extended"
+    assert not is_finished(record(800, "evaluation"), False, 800)
+    assert not is_finished(record(800, "absolute"), True, 800), "a line is damaged"
+    assert not is_finished(record(800, "absolute"), False, None), "its steps are unknown"
+    assert not is_finished({}, False, 0)
+    assert not is_finished(None, False, 0)
 
 
 def news(follower: Follower) -> list[int]:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from grasp.runs.metrics_log import encode, plain
+
 POINTS = (100, 200, 300, 400)
 
 
@@ -27,7 +29,7 @@ def write_seed(directory: Path, seed: int, scores, wins=True, points=POINTS, abs
         line("absolute", points[len(scores) - 1], absolute, 320)
     directory = directory / f"seed-{seed}"
     directory.mkdir(parents=True)
-    (directory / "metrics.jsonl").write_text("".join(json.dumps(item) + "\n" for item in lines))
+    (directory / "metrics.jsonl").write_bytes(b"".join(encode(plain(item)) for item in lines))
 
 
 def write_run(directory: Path, seeds, algo="mappo", env="smax/3m", version="0.2.0", config=None, **keywords):

@@ -16,6 +16,7 @@ from grasp.algos import grasp, ppo
 from grasp.algos import minibatches as batches
 from grasp.algos.grasp import Consensus
 from grasp.algos.minibatches import Batch
+from grasp.algos.optimiser import taken_if
 from grasp.algos.ppo import Optimisers, State
 from grasp.config.hyperparameters import Mappo
 from grasp.nn import actor as actors
@@ -61,7 +62,8 @@ def learn(
         moved, actor_stats = ppo.actor_step(optimisers.actor, state, gradient)
         if hyper.trust == "kl_stop":
             stopped |= policy_stats["approx_kl"] > hyper.kl
-            moved = jax.tree.map(partial(jnp.where, stopped), state, moved)
+            actor, actor_opt = taken_if(~stopped, (moved.actor, moved.actor_opt), (state.actor, state.actor_opt))
+            moved = moved._replace(actor=actor, actor_opt=actor_opt)
             actor_stats |= {"halted": stopped.astype(jnp.float32)}
         return (moved, consensus, stopped), policy_stats | critic_stats | actor_stats
 

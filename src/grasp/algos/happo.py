@@ -20,7 +20,7 @@ from grasp.algos import grasp, losses, ppo
 from grasp.algos import minibatches as batches
 from grasp.algos.grasp import Consensus
 from grasp.algos.minibatches import Batch
-from grasp.algos.optimiser import ascend
+from grasp.algos.optimiser import ascend, taken_if
 from grasp.algos.ppo import Optimisers, State
 from grasp.config.hyperparameters import Happo
 from grasp.nn import actor as actors
@@ -113,7 +113,7 @@ def train_agent(
 
     after, stats = jax.lax.scan(step, (actor, actor_opt), schedule)
     lived = (mine.steps.alive > 0).any()
-    return jax.tree.map(lambda new, old: jnp.where(lived, new, old), after, (actor, actor_opt)), stats
+    return taken_if(lived, after, (actor, actor_opt)), stats
 
 
 def ratio(hyper: Happo, actor: Actor, trajectory: Trajectory, agent: Array) -> Float[Array, "T B"]:

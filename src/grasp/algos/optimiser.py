@@ -1,8 +1,9 @@
-"""The optimiser of every algorithm, and one step of it uphill."""
+"""The optimiser of every algorithm, and one gradient-ascent step."""
 
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import Array, Bool
 
 from grasp.types import Metric, Metrics, PyTree
 
@@ -30,5 +31,18 @@ def ascend(
     if factor is not None:
         updates = jax.tree.map(jnp.multiply, updates, factor)
     proposed = (optax.apply_updates(params, updates), next_opt_state)
-    params, opt_state = jax.tree.map(lambda new, old: jnp.where(usable, new, old), proposed, (params, opt_state))
+    params, opt_state = taken_if(usable, proposed, (params, opt_state))
     return params, opt_state, {"grad_norm": norm, Metric.SKIPPED_STEPS: 1.0 - usable}
+
+
+def taken_if(condition: Bool[Array, ""], after: PyTree, before: PyTree) -> PyTree:
+    """The trees after a step if the condition holds, else those before it. A learning-rate schedule counts the step
+    either way: it anneals over the steps of training, not over those that were taken."""
+
+    def is_counter(tree: PyTree) -> bool:
+        return isinstance(tree, optax.ScaleByScheduleState)
+
+    def one(new: PyTree, old: PyTree) -> PyTree:
+        return new if is_counter(new) else jnp.where(condition, new, old)
+
+    return jax.tree.map(one, after, before, is_leaf=is_counter)

@@ -65,7 +65,7 @@ def warnings_of(group: list[RunData], metric: str, final: str) -> list[str]:
 def _unfinished(run: RunData) -> list[str]:
     planned, final = run.config.get("steps"), run.config.get("final_episodes")
     planned = planned if isinstance(planned, int) else 0
-    late = [s for s in run.seeds if not s.is_finished and (s.env_steps < planned or final)]
+    late = [s for s in run.seeds if not s.is_finished and (s.env_steps < planned or (final and not s.absolute))]
     seeds, reached = ", ".join(str(s.seed) for s in late), span({s.env_steps for s in late})
     return [f"{run.label} is unfinished (seed {seeds} at {reached} of {planned:,} env steps)"] if late else []
 

@@ -12,11 +12,11 @@ import numpy as np
 from jaxtyping import Float
 
 from grasp.analysis.labels import RunIdentity, labels
-from grasp.config import EVALUATIONS, RUN_FIELDS, from_json, header, presets
+from grasp.config import EVALUATIONS, RUN_FIELDS, header, planned_steps, presets
 from grasp.config.hyperparameters import ALGORITHMS
 from grasp.runs import CONDENSED, is_seed, locate, read_object
 from grasp.runs.condense import Hashes, hashes_of, sha256
-from grasp.runs.metrics_log import is_final, read
+from grasp.runs.metrics_log import is_finished, read
 from grasp.types import GraspError, Kind, Metric
 
 METRICS = {"win rate": Metric.WIN_RATE, "return": Metric.RETURN_MEAN}
@@ -168,7 +168,7 @@ def _load_run(path: Path) -> RunData:
     if (directory / "versions.json").is_file():
         versions = read_object(directory / "versions.json")
     numbers = sorted(int(d.name[5:]) for d in directory.iterdir() if is_seed(d))
-    hashes, total = hashes_of(directory), _total_steps(text, source)
+    hashes, total = hashes_of(directory), planned_steps(text, source)
     loaded = [_load_seed(directory, n, hashes, total) for n in ([only] if only is not None else numbers)]
     seeds = tuple(seed for seed, _ in loaded if seed.evaluations)
     warnings = [w for _, found in loaded for w in found]
@@ -197,16 +197,8 @@ def _planned(config: dict[str, Any]) -> range:
     return range(first, first + number) if isinstance(first, int) and isinstance(number, int) else range(0)
 
 
-def _total_steps(text: str, source: str) -> int:
-    """Environment steps of a finished seed; 0 if this version of grasp cannot read the configuration."""
-    try:
-        return from_json(text, source).total_steps
-    except GraspError:
-        return 0
-
-
 def _load_seed(
-    directory: Path, seed: int, hashes: dict[str, Hashes] | None, total_steps: int
+    directory: Path, seed: int, hashes: dict[str, Hashes] | None, total_steps: int | None
 ) -> tuple[SeedData, list[str]]:
     """One seed's records and warnings about its file. A partial last line is not damage: its process is still writing
     it, or was killed meanwhile."""
@@ -234,7 +226,7 @@ def _load_seed(
         seed,
         evaluations=tuple(points[step] for step in sorted(points)),
         absolute=absolute[-1] if absolute else None,
-        is_finished=log.last is not None and is_final(log.last, total_steps),
+        is_finished=is_finished(log.last, bool(log.damaged), total_steps),
         training=training,
         env_steps=max((r["env_steps"] for r in records), default=0),
         sha256=digest,

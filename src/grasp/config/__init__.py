@@ -16,6 +16,7 @@ from grasp.config.parsing import (
     from_json,
     header,
     parse,
+    planned_steps,
     to_json,
 )
 from grasp.config.run import EVALUATIONS, RUN_FIELDS, Config
@@ -34,6 +35,7 @@ __all__ = [
     "from_json",
     "header",
     "parse",
+    "planned_steps",
     "presets",
     "to_json",
     "validate",

@@ -135,6 +135,20 @@ def header(text: str, source: str) -> dict[str, Any]:
     return _read(text, source)[1]
 
 
+def planned_steps(text: str, source: str) -> int | None:
+    """Environment steps of a finished seed, in whole iterations. Where this version cannot read the configuration, its
+    `steps`, which may be fewer; None if it has none."""
+    try:
+        return from_json(text, source).total_steps
+    except (GraspError, RecursionError, ValueError, TypeError, ArithmeticError):
+        pass
+    try:
+        steps = header(text, source).get("steps")
+    except (GraspError, RecursionError):
+        return None
+    return steps if type(steps) is int and 0 <= steps <= LARGEST else None
+
+
 def _read(text: str, source: str) -> tuple[int, dict[str, Any]]:
     """The format of a `config.json`, which must be one that this version reads, and the other values."""
     try:

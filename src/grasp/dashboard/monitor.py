@@ -19,7 +19,7 @@ from grasp.dashboard.discovery import Found, find_runs, held_locks, read_documen
 from grasp.dashboard.sampling import Latest, latest
 from grasp.dashboard.tail import Tail, number
 from grasp.runs.lock import STALE, here
-from grasp.runs.metrics_log import is_final
+from grasp.runs.metrics_log import is_finished
 from grasp.types import GraspError
 
 PERIOD = 1.0
@@ -52,8 +52,9 @@ class Seed:
         """From the last lines; from the evaluations where the end of the file has no valid line."""
         return self.latest.env_steps if self.latest else max(self.tail.seen.scores, default=0)
 
-    def state(self, planned: int, now: float) -> State:
-        if self.latest and is_final(self.latest._asdict(), planned):
+    def state(self, planned: int | None, now: float) -> State:
+        last = self.latest and self.latest._asdict()
+        if is_finished(last, self.tail.seen.skipped > 0, planned):
             return "finished"
         silent = now - self.modified
         if self.is_locked and silent > max(STALLED, 3 * self.latest.gap if self.latest else STALLED):
@@ -70,8 +71,8 @@ class Entry:
     found: Found
     config: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, Any] = field(default_factory=dict)
-    planned: int = 0
-    """Environment steps of a finished seed."""
+    planned: int | None = None
+    """Environment steps of a finished seed, if known."""
     num_seeds: int = 1
     problem: str = ""
     """Why config.json cannot be used; empty if it can."""
@@ -208,17 +209,8 @@ def _read_config(entry: Entry) -> None:
     except (GraspError, RecursionError):
         entry.config, entry.problem = {}, "its config.json is not a configuration of grasp"
     entry.versions = _object(read_document(entry.found.path / "versions.json"))
-    entry.planned, entry.num_seeds = _planned(text, entry.config)
-
-
-def _planned(text: str, config: dict[str, Any]) -> tuple[int, int]:
-    """Environment steps per seed, in whole iterations if this version knows the algorithm, and the number of seeds."""
-    try:
-        known = configs.from_json(text, "its config.json")
-        return known.total_steps, known.seeds
-    except (GraspError, RecursionError, ValueError, TypeError, ArithmeticError):
-        steps, seeds = (number(config.get(name)) or 0 for name in ("steps", "seeds"))
-        return int(min(max(steps, 0), 2**53)), int(min(max(seeds, 1), 10**6))
+    seeds = number(entry.config.get("seeds")) or 0
+    entry.planned, entry.num_seeds = configs.planned_steps(text, "its config.json"), int(min(max(seeds, 1), 10**6))
 
 
 def _object(text: str) -> dict[str, Any]:

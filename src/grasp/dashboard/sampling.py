@@ -14,8 +14,8 @@ from statistics import median
 from typing import Any, BinaryIO, NamedTuple
 
 from grasp.dashboard.discovery import open_inside
-from grasp.dashboard.tail import ITERATION, Score, number
-from grasp.runs.metrics_log import LONGEST_LINE, parse
+from grasp.dashboard.tail import Score, number
+from grasp.runs.metrics_log import ITERATION, LONGEST_LINE, parse
 from grasp.types import Metric
 
 END = 64 << 10

@@ -1,8 +1,8 @@
 """A growing metrics log, read once from beginning to end.
 
-`Tail` keeps the evaluations and skips iteration records, which are most of the file: their first bytes identify them,
-and they are not parsed (grasp.dashboard.sampling parses a few of them on request). What is kept of a file is bounded,
-whatever it contains.
+`Tail` keeps the evaluations. Iterations are most of the file: their first and last bytes identify them, and they are
+not parsed (grasp.dashboard.sampling parses a few of them on request). What is kept of a file is bounded, whatever it
+contains.
 """
 
 from collections.abc import Sequence
@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from grasp.dashboard.discovery import open_inside
-from grasp.runs.metrics_log import LONGEST_LINE, Block, Reader, parse
+from grasp.runs.metrics_log import ITERATION, LONGEST_LINE, Block, Reader, is_number, parse
 from grasp.types import Kind, Metric
 
 MOST_EVALUATIONS = 2000
 MOST_FLAGGED = 200
-ITERATION = f'{{"kind": "{Kind.ITERATION}"'.encode()
 SKIP = f'"{Metric.SKIPPED_STEPS}": '.encode()
 NO_SKIP = SKIP + b"0.0"
 
@@ -35,7 +34,7 @@ class Seen:
 
     offset: int = 0
     skipped: int = 0
-    """Damaged lines; those of iterations are not looked at."""
+    """Damaged lines. Of the lines of iterations only those without an end count: their values are not read."""
     scores: dict[int, Score] = field(default_factory=dict)
     """By env steps. A resumed run may repeat an evaluation: its checkpoints continue from the later one."""
     absolute: Score | None = None
@@ -70,7 +69,7 @@ def _take(seen: Seen, block: Block) -> None:
     if block.content.count(SKIP) != block.content.count(NO_SKIP):
         _flag(seen, lines, block.start)
     for line in lines:
-        if len(line) > LONGEST_LINE or not line.startswith(ITERATION):
+        if len(line) > LONGEST_LINE or not (line.startswith(ITERATION) and line.endswith(b"}")):
             _take_line(seen, line)
     if len(seen.scores) > MOST_EVALUATIONS:
         *steps, last = sorted(seen.scores)
@@ -96,9 +95,7 @@ def _flag(seen: Seen, lines: Sequence[bytes], start: int) -> None:
 
 def number(value: Any) -> float | None:
     """A finite number, or None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
-        return None
-    return float(value)
+    return float(value) if is_number(value) else None
 
 
 def score_of(record: dict[str, Any]) -> Score:

@@ -47,8 +47,9 @@ def overview(monitor: Monitor) -> Object:
 def _row(entry: Entry) -> Object:
     now = time.time()
     seeds = list(entry.seeds.values())
-    planned = entry.planned * max(entry.num_seeds, len(seeds))
-    done = sum(min(seed.env_steps, entry.planned) for seed in seeds)
+    each = entry.planned or 0
+    planned = each * max(entry.num_seeds, len(seeds))
+    done = sum(min(seed.env_steps, each) for seed in seeds)
     rates = [
         seed.latest.rate
         for seed in seeds

@@ -6,7 +6,8 @@
   planes (its own wire, head and target; the others' wires and heads; their targets).
 - State: the concatenated views; of Connector, the positions of all heads and targets, and the occupied cells.
 - Reward: the sum over agents where jumanji returns one reward per agent.
-- Time limit: jumanji's `time_limit`, always a truncation. RobotWarehouse itself returns a termination there.
+- Time limit: jumanji's `time_limit`, a truncation unless the task itself ends on that step. RobotWarehouse calls its
+  limit a termination, so its collisions are read from the grid.
 """
 
 import importlib
@@ -47,15 +48,29 @@ def board(inner: PyTree, observation: Any) -> Seen:
     return Seen(rows, jnp.concatenate([positions.reshape(-1), (grid > 0).reshape(-1)]).astype(jnp.float32))
 
 
+def no_future(_: PyTree, after: Any) -> Bool[Array, ""]:
+    """The end of LevelBasedForaging and Connector: no agent's discount is left."""
+    return after.last() & (after.discount == 0).all()
+
+
+def collided(inner: PyTree, _: Any) -> Bool[Array, ""]:
+    """The end of RobotWarehouse: a robot is not the one that the grid holds at its position."""
+    is_collision = importlib.import_module("jumanji.environments.routing.robot_warehouse.utils").is_collision
+    robots = jnp.arange(len(inner.agents.direction))
+    return jax.vmap(is_collision, in_axes=(None, 0, 0))(inner.grid, inner.agents, robots).any()
+
+
 class Task(NamedTuple):
     view: Callable[[PyTree, Any], Seen]
+    ended: Callable[[PyTree, Any], Bool[Array, ""]]
+    """Whether the task, not the clock, ended the episode."""
     won: Callable[[PyTree], Bool[Array, ""]] | None = None
 
 
 TASKS = {
-    "LevelBasedForaging-v0": Task(views, lambda inner: inner.food_items.eaten.all()),
-    "RobotWarehouse-v0": Task(views),
-    "Connector-v3": Task(board, lambda inner: (inner.agents.position == inner.agents.target).all()),
+    "LevelBasedForaging-v0": Task(views, no_future, lambda inner: inner.food_items.eaten.all()),
+    "RobotWarehouse-v0": Task(views, collided),
+    "Connector-v3": Task(board, no_future, lambda inner: (inner.agents.position == inner.agents.target).all()),
 }
 
 
@@ -65,7 +80,7 @@ def names() -> list[str]:
 
 def make(task: str) -> Env:
     """The task as an `Env`."""
-    simulator, (view, won) = importlib.import_module("jumanji").make(task), TASKS[task]
+    simulator, (view, ended, won) = importlib.import_module("jumanji").make(task), TASKS[task]
     num_actions = int(simulator.action_spec.num_values.max())
 
     def observe(inner: PyTree, observation: Any) -> Observation:
@@ -92,10 +107,9 @@ def make(task: str) -> Env:
     def step(env_state: Timed, action: Int[Array, " N"], key: Key) -> tuple[Timed, Step]:
         with jax.numpy_rank_promotion("allow"):
             inner, after = simulator.step(env_state.inner, action)
-            seen = observe(inner, after.observation)
+            seen, terminated = observe(inner, after.observation), ended(inner, after)
         clock = env_state.clock + 1
-        truncated = clock >= spec.horizon
-        terminated = after.last() & ~truncated
+        truncated = (clock >= spec.horizon) & ~terminated
         reward = jnp.sum(after.reward).astype(jnp.float32)
         is_won = won(inner) & (terminated | truncated) if won else jnp.array(False)
         return Timed(strong(inner), clock), Step(seen, reward, terminated, truncated, is_won)

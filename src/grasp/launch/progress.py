@@ -19,7 +19,7 @@ from rich.text import Text
 
 from grasp.config import Config
 from grasp.runs import Run
-from grasp.runs.metrics_log import is_final
+from grasp.runs.metrics_log import is_finished
 from grasp.types import Kind, Metric
 
 SHOWN = {
@@ -98,7 +98,7 @@ class SeedProgress:
 
     @property
     def is_finished(self) -> bool:
-        return is_final(self.latest, self.total)
+        return is_finished(self.latest, False, self.total)
 
     @property
     def greedy(self) -> str:

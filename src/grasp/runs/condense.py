@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from grasp.runs import CONDENSED, find, read_object
 from grasp.runs.checkpoint import write_atomically
-from grasp.runs.metrics_log import damage, read
+from grasp.runs.metrics_log import damage, encode, read
 from grasp.types import GraspError, Kind, Metric
 
 ITERATIONS = 40
@@ -47,7 +47,7 @@ def condense(path: str | Path, out: str | Path) -> Path:
     hashes = {}
     for seed, found in lines.items():
         (out / f"seed-{seed}").mkdir(parents=True)
-        kept = b"".join(json.dumps(line).encode() + b"\n" for line in shortened(found))
+        kept = b"".join(map(encode, shortened(found)))
         write_atomically(out / f"seed-{seed}" / "metrics.jsonl", kept)
         hashes[str(seed)] = Hashes(sha256(run.metrics_log(seed).read_bytes()), sha256(kept))._asdict()
     for name in ("config.json", "versions.json"):

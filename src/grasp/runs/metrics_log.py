@@ -11,6 +11,7 @@ import contextlib
 import json
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeGuard
@@ -40,6 +41,9 @@ COUNTS = (Metric.EPISODES, Metric.BEST_ENV_STEPS)
 LISTS = (Metric.RETURNS, Metric.WINS)
 LARGEST_STEP = 2**53
 """JSON's numbers are exact up to here."""
+LARGEST = sys.float_info.max
+ITERATION = f'{{"kind": "{Kind.ITERATION}"'.encode()
+"""How `MetricsWriter` begins the line of an iteration: for readers that look only for other lines."""
 BLOCK = 8 << 20
 """Bytes read at a time."""
 LONGEST_LINE = 4 << 20
@@ -61,6 +65,11 @@ def plain(value: Any) -> Any:
     return np.asarray(value).item()
 
 
+def encode(record: Record) -> bytes:
+    """The line of a record. Its values must be `plain`."""
+    return json.dumps(record, allow_nan=False).encode() + b"\n"
+
+
 class MetricsWriter:
     """The metrics log of one seed, open for writing."""
 
@@ -71,7 +80,7 @@ class MetricsWriter:
         self._file.truncate(keep)
 
     def write(self, record: Record) -> None:
-        self._file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+        self._file.write(encode(record))
         self._file.flush()
 
     def commit(self) -> int:
@@ -90,7 +99,7 @@ def parse(line: bytes) -> Record | None:
     if len(line) > LONGEST_LINE:
         return None
     try:
-        record = json.loads(line)
+        record = json.loads(line, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return None
     if not isinstance(record, dict) or record.get("kind") not in KINDS:
@@ -109,8 +118,13 @@ def parse(line: bytes) -> Record | None:
     return record | {"env_steps": int(steps)} if right else None
 
 
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
 def is_number(value: Any) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether it is a finite number. A whole number of JSON may be too large for a float."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
 def is_number_or_null(value: Any) -> bool:
@@ -125,9 +139,13 @@ def _is_clock(wall: Any) -> bool:
     return wall is None or (isinstance(wall, dict) and all(map(is_number_or_null, wall.values())))
 
 
-def is_final(record: Mapping[str, Any], total_steps: int) -> bool:
-    """Whether this is the last record of a seed that trains for `total_steps`: the absolute metric, at the end."""
-    return record.get("kind") == Kind.ABSOLUTE and record["env_steps"] >= total_steps
+def is_finished(last: Mapping[str, Any] | None, damaged: bool, total_steps: int | None) -> bool:
+    """Whether a seed has trained for `total_steps`: the last record of its log is the absolute metric at the end, and
+    no line is damaged. A seed with a damaged line is unfinished: resuming it names the line. None: the steps are
+    unknown, because this version of grasp cannot read the configuration."""
+    if last is None or damaged or total_steps is None:
+        return False
+    return last.get("kind") == Kind.ABSOLUTE and last["env_steps"] >= total_steps
 
 
 class Block(NamedTuple):
@@ -182,7 +200,7 @@ class Reader:
             self._nothing_new = signature
             return None
         with file:
-            # A resumed run truncates the file and writes the same lines again, but for their wall-clock times.
+            # A resumed run truncates the file and writes the same lines again, except for their wall-clock times.
             if os.pread(file.fileno(), len(self.ending), self.offset - len(self.ending)) != self.ending:
                 self.generation += 1
                 self._restart()
@@ -236,7 +254,7 @@ class Records(NamedTuple):
 
     records: list[Record]
     damaged: list[int]
-    """Numbers, from 1, of the lines that are no records."""
+    """1-based numbers of the lines that are not records."""
     partial: bool
     """Whether the file ends within a line: its process is writing it, or was killed while it did."""
 
@@ -259,7 +277,7 @@ def read(path: Path, end: int | None = None) -> Records:
 
 
 def check_intact(kept: Mapping[Path, int]) -> None:
-    """GraspError where the first bytes of a metrics log, as many as its checkpoint counted, are not whole records.
+    """Raise GraspError if the part of a metrics log that its checkpoint counted has a line that is not a whole record.
 
     Training must stop then: it would choose the best policy among too few evaluations. The files are those of
     seeds that train as one program, which can only be restarted together.

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from grasp.runs import Run, checkpoint
-from grasp.runs.metrics_log import check_intact, is_final, read
+from grasp.runs import Run, checkpoint, metrics_log
+from grasp.runs.metrics_log import check_intact, read
 from grasp.types import Algorithm, GraspError, Key, Kind, Metric, PyTree
 
 Reporter = Callable[[dict[str, Any]], None]
@@ -110,10 +110,9 @@ def rank(line: dict[str, Any]) -> tuple[float, float]:
 
 
 def is_finished(run: Run, seed: int) -> bool:
-    """Whether a seed has trained for the configured steps and its absolute metric is known. Not where its metrics log
-    is damaged: resuming it names the damaged line."""
+    """Whether a seed has trained for the configured steps and its absolute metric is known."""
     log = read(run.metrics_log(seed))
-    return log.last is not None and not log.damaged and is_final(log.last, run.config.total_steps)
+    return metrics_log.is_finished(log.last, bool(log.damaged), run.config.total_steps)
 
 
 def best_steps(run: Run, seed: int) -> int | None:

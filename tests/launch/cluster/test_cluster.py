@@ -146,7 +146,7 @@ def test_a_node_killed_during_a_suite_changes_no_metrics_and_repeats_no_finished
             assert not (cut / run / f"seed-{seed}" / "claim.json").exists()
             assert not (cut / run / f"seed-{seed}" / "worker.log").exists()
     before = stamps(logs(cut))
-    assert reproduce(cut, on=address_of(cluster)).count("finished before") == 2
+    assert reproduce(cut, on=address_of(cluster)).count("already finished") == 2
     assert stamps(logs(cut)) == before
 
 
