@@ -18,6 +18,13 @@ os.environ["XLA_FLAGS"] = " ".join(
     )
 )
 
+# Beside the cache of the command line, so that every checkout on a machine has it; half of a cold run is compiling. In
+# the environment, so that the programs that tests start have it too.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(
+    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grasp" / "tests"
+)
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
 import jax
 import pytest
 from tiny import TINY
@@ -25,10 +32,6 @@ from tiny import TINY
 pytest.register_assert_rewrite("env_contract", "mappo_cases", "qmix_cases")
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
-# Beside that of the command line, so that every checkout on a machine has it: half of a cold run is compiling.
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grasp" / "tests"
-jax.config.update("jax_compilation_cache_dir", str(CACHE))
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 @pytest.fixture(autouse=True, scope="module")

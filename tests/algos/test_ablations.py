@@ -9,9 +9,22 @@ import numpy as np
 import optax
 import pytest
 import qmix_cases as qmixed
-from mappo_cases import SMALL, distance, iterate, tiles_of, world
+from mappo_cases import (
+    SMALL,
+    agent_gradients,
+    distance,
+    find_consensus,
+    input_gradients,
+    iterate,
+    prepare,
+    solve,
+    surrogate_gradients,
+    tiles_of,
+    unit_feature_gradients,
+    world,
+)
 
-from grasp.algos import ablations, controls, grasp, happo, losses, ppo, qmix, trust_region
+from grasp.algos import controls, grasp, happo, losses, ppo, qmix, trust_region
 from grasp.algos import minibatches as batches
 from grasp.config import configure
 from grasp.consensus import combine, consensus, crossfit
@@ -146,7 +159,7 @@ def test_unit_features_are_the_heads_gradients_over_normalised_memories():
     _, _, state, _, trajectory = world(SPREAD, hyper)
     tiles = tiles_of(hyper, state, trajectory)
     weight = ppo.step_weights(hyper, tiles.steps.alive)
-    found = np.asarray(ablations.unit_feature_gradients(hyper, state.actor, tiles))
+    found = np.asarray(unit_feature_gradients(hyper, state.actor, tiles))
     expected = np.zeros_like(found)
     for k in range(tiles.steps.first.shape[0]):
         tile = jax.tree.map(lambda x, k=k: x[k], tiles)
@@ -161,7 +174,7 @@ def test_unit_features_are_the_heads_gradients_over_normalised_memories():
         features = features / np.maximum(np.linalg.norm(features, axis=-1, keepdims=True), 1e-30)
         expected += np.einsum("lcnh,lcna->nha", features, d_logits)
     np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-6)
-    heads = np.asarray(grasp.surrogate_gradients(hyper, state.actor, ("head",), tiles)["head"]["weight"])
+    heads = np.asarray(surrogate_gradients(hyper, state.actor, ("head",), tiles)["head"]["weight"])
     assert np.abs(found - heads).max() > 1e-4
 
 
@@ -170,7 +183,7 @@ def test_input_gradients_are_finite_differences_of_the_surrogate():
     _, _, state, _, trajectory = world(SPREAD, hyper)
     tiles = tiles_of(hyper, state, trajectory)
     weight = ppo.step_weights(hyper, tiles.steps.alive)
-    found = ablations.input_gradients(hyper, state.actor, tiles)
+    found = input_gradients(hyper, state.actor, tiles)
     tile = jax.tree.map(lambda x: x[0], tiles)
 
     def objective(obs):
@@ -195,10 +208,10 @@ def test_another_likeness_weighs_agents_whose_own_gradients_are_added(gram, shar
     _, _, state, _, trajectory = world(SPREAD, hyper)
     tiles = tiles_of(hyper, state, trajectory)
     parts = grasp.parts_in_scope(hyper)
-    grads = grasp.surrogate_gradients(hyper, state.actor, parts, tiles)
-    likeness = {"representation": ablations.unit_feature_gradients, "inputs": ablations.input_gradients}[gram]
+    grads = surrogate_gradients(hyper, state.actor, parts, tiles)
+    likeness = {"representation": unit_feature_gradients, "inputs": input_gradients}[gram]
     alike = likeness(hyper, state.actor, tiles)
-    found = ablations.find_consensus(hyper, state.actor, tiles, jax.random.key(0))
+    found = find_consensus(hyper, state.actor, tiles, jax.random.key(0))
     weights = consensus(alike)[1].weights
     np.testing.assert_allclose(found.diagnostics["weights"], weights, atol=1e-6)
     expected = combine(grads, weights)
@@ -221,11 +234,11 @@ def described_as_they_are(found, grads):
 def test_the_metrics_of_a_crossfitted_consensus_are_of_the_u_that_is_added():
     hyper = replace(GRASP, gram="crossfit", folds=3)
     _, _, state, _, trajectory = world(SPREAD, hyper)
-    batch = ppo.prepare(hyper, state, trajectory)
-    folds = grasp.agent_gradients(hyper, state.actor, batches.folded(batch, 10 // hyper.chunk, 3))
+    batch = prepare(hyper, state, trajectory)
+    folds = agent_gradients(hyper, state.actor, batches.folded(batch, 10 // hyper.chunk, 3))
     # more of what the folds have in common, so that there is a signal to be found
     folds = jax.tree.map(lambda g: g + 2 * g.mean(0, keepdims=True), folds)
-    found = grasp.solve(hyper, state.actor, folds, jax.random.key(0))
+    found = solve(hyper, state.actor, folds, jax.random.key(0))
     assert 0.01 < float(found.diagnostics["signal"]) < 0.99
     described_as_they_are(found, jax.tree.map(lambda g: g.mean(0), folds))
 
@@ -233,16 +246,16 @@ def test_the_metrics_of_a_crossfitted_consensus_are_of_the_u_that_is_added():
 def test_folds_part_the_environments_and_their_mean_is_the_gradient():
     hyper = replace(GRASP, gram="crossfit", folds=3)
     _, _, state, _, trajectory = world(SPREAD, hyper)
-    batch = ppo.prepare(hyper, state, trajectory)
+    batch = prepare(hyper, state, trajectory)
     marked = batch._replace(
         steps=batch.steps._replace(value=batches.cut(jnp.tile(jnp.arange(6.0), (10, 1)), hyper.chunk))
     )
     pieces = 10 // hyper.chunk
     envs = [set(np.unique(np.asarray(x)).tolist()) for x in batches.folded(marked, pieces, 3).steps.value]
     assert sorted(map(sorted, envs)) == [[0, 3], [1, 4], [2, 5]]
-    folds = grasp.agent_gradients(hyper, state.actor, batches.folded(batch, pieces, 3))
+    folds = agent_gradients(hyper, state.actor, batches.folded(batch, pieces, 3))
     tiles = tiles_of(hyper, state, trajectory)
-    whole = grasp.surrogate_gradients(hyper, state.actor, ("head",), tiles)
+    whole = surrogate_gradients(hyper, state.actor, ("head",), tiles)
     assert (
         distance(jax.tree.map(lambda g: g.mean(0), folds), whole) < 1e-6
     )  # everyone lives, so folds are equally large
@@ -300,7 +313,7 @@ def test_the_curvature_is_that_of_the_divergence(region):
 
 def test_trcco_goes_to_the_edge_of_the_trust_region_uphill_and_no_direction_does_better(region):
     hyper, state, tiles, weight = region
-    found = ablations.find_consensus(hyper, state.actor, tiles, jax.random.key(0))
+    found = find_consensus(hyper, state.actor, tiles, jax.random.key(0))
     actor, stats = trust_region.constrained(hyper, state.actor, found.u, tiles)
     kl = float(trust_region.divergence(hyper, state.actor, actor, tiles, weight))
     assert 0.5 * hyper.kl < kl <= hyper.kl
@@ -338,7 +351,7 @@ def test_trcco_stands_still_where_nothing_is_agreed_on_and_halves_a_step_that_is
     still, stats = trust_region.constrained(hyper, state.actor, nothing, tiles)
     assert distance(still, state.actor) == 0
     assert float(stats["trust_kl"]) == 0
-    found = ablations.find_consensus(hyper, state.actor, tiles, jax.random.key(0))
+    found = find_consensus(hyper, state.actor, tiles, jax.random.key(0))
     first, _ = trust_region.constrained(hyper, state.actor, found.u, tiles)
     newton = trust_region.newton
     monkeypatch.setattr(trust_region, "newton", lambda *args: (lambda d, s: (d, 4.1 * s))(*newton(*args)))
@@ -359,7 +372,7 @@ def test_trcco_leaves_the_backbone_to_ppo_and_the_heads_to_the_region():
     )
     consensus_key, _ = jax.random.split(jax.random.key(3))
     tiles = tiles_of(hyper, state, trajectory)
-    found = ablations.find_consensus(hyper, state.actor, tiles, consensus_key)
+    found = find_consensus(hyper, state.actor, tiles, consensus_key)
     expected, _ = trust_region.constrained(hyper, state.actor, found.u, tiles)
     assert distance(after.actor.head, expected.head) < 1e-5
     assert distance(after.actor.backbone, state.actor.backbone) > 1e-4
@@ -400,11 +413,11 @@ def test_happo_folds_its_consensus():
     state = algorithm.init(jax.random.key(0))
     arena = rollout.open_arena(env, algorithm, 4, jax.random.key(1))
     _, trajectory, _ = rollout.collect(env, algorithm, state, arena, jax.random.key(2), 10)
-    batch = ppo.prepare(hyper, state, trajectory, per_agent=True)
+    batch = prepare(hyper, state, trajectory, per_agent=True)
     found = happo.find_consensus(hyper, state.actor, batch, jax.random.key(3))
     assert found is not None
-    folds = grasp.agent_gradients(hyper, state.actor, batches.folded(batch, batch.steps.first.shape[1] // 4, 2))
-    expected = grasp.solve(hyper, state.actor, folds, jax.random.key(3))
+    folds = agent_gradients(hyper, state.actor, batches.folded(batch, batch.steps.first.shape[1] // 4, 2))
+    expected = solve(hyper, state.actor, folds, jax.random.key(3))
     assert distance(found.u, expected.u) == 0
     assert float(found.diagnostics["noise_ratio"]) > 1
 

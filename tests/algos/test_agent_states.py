@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from mappo_cases import prepare
 
 from grasp.algos import happo, mappo, ppo, qmix
 from grasp.algos.ma2e import algorithm as ma2e
@@ -83,7 +84,7 @@ def test_states_that_are_all_the_team_s_teach_what_the_team_s_teaches(module, hy
 def test_happo_normalises_the_agents_own_advantages_over_all_of_them():
     env = envs.make("probe/mask_death")
     _, state, trajectory = collected(happo, Happo(**SIZES), with_agent_states(env, scaled(env.spec.num_agents)))
-    steps = ppo.prepare(Happo(**SIZES), state, trajectory, per_agent=True).steps
+    steps = prepare(Happo(**SIZES), state, trajectory, per_agent=True).steps
     alive = np.asarray(steps.alive)
     assert (~alive.astype(bool)).any()
     together = np.asarray(steps.advantage)[alive > 0]
@@ -115,7 +116,7 @@ def test_a_recurrent_critic_sees_the_values_of_the_rollout():
     hyper, env = Mappo(**SIZES, critic="gru"), envs.make("probe/truncation")
     own = with_agent_states(env, scaled(env.spec.num_agents))
     _, state, trajectory = collected(mappo, hyper, own)
-    batch = ppo.prepare(hyper, state, trajectory)
+    batch = prepare(hyper, state, trajectory)
     assert batch.steps.first[1:].any(), "an episode must begin inside a chunk"
     values = critics.values(state.critic, "gru", batch.start.critic, batch.steps.state, batch.steps.first)
     np.testing.assert_allclose(values, batch.steps.value, atol=1e-5)

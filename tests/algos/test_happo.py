@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from mappo_cases import prepare, surrogate_gradients
 
-from grasp.algos import grasp, happo, losses, mappo, ppo
+from grasp.algos import happo, losses, mappo, ppo
 from grasp.algos import minibatches as batches
 from grasp.config.hyperparameters import Happo, Mappo
 from grasp.consensus import consensus
@@ -102,8 +103,8 @@ def test_one_agent_is_ppo():
     _, trajectory, _ = rollout.collect(env, ppo_algorithm, state, arena, jax.random.key(2), SMALL.rollout)
     mine = algorithm.init(jax.random.key(0))
     for i in range(3):
-        state, _ = ppo_algorithm.update(state, trajectory, jax.random.key(3 + i))
-        mine, metrics = algorithm.update(mine, trajectory, jax.random.key(3 + i))
+        state, _ = jax.jit(ppo_algorithm.update)(state, trajectory, jax.random.key(3 + i))
+        mine, metrics = jax.jit(algorithm.update)(mine, trajectory, jax.random.key(3 + i))
     for a, b in zip(
         jax.tree.leaves((state.actor, state.critic)), jax.tree.leaves((mine.actor, mine.critic)), strict=True
     ):
@@ -114,7 +115,7 @@ def test_one_agent_is_ppo():
 def by_hand(hyper, state, trajectory, order, lr, key):
     """The algorithm as its paper writes it, with the factor outside the minimum, no tiles and no slices: an SGD step
     an agent and minibatch, and the joint ratio of those before it."""
-    batch = ppo.prepare(hyper, state, trajectory, per_agent=True)
+    batch = prepare(hyper, state, trajectory, per_agent=True)
     factor, actor = jnp.ones_like(trajectory.reward), state.actor
     for agent, agent_key in zip(order, jax.random.split(jax.random.split(key, 4)[1], len(order)), strict=True):
 
@@ -167,7 +168,7 @@ def test_all_actors_start_from_one_draw():
 
 def test_the_order_is_drawn_anew_and_every_agent_gets_its_turn():
     _, algorithm, state, trajectory = world(SPREAD, SMALL)
-    found = [algorithm.update(state, trajectory, jax.random.key(i))[0].actor for i in range(3)]
+    found = [jax.jit(algorithm.update)(state, trajectory, jax.random.key(i))[0].actor for i in range(3)]
     assert min(distance(found[0], other) for other in found[1:]) > 1e-5
     moved = jnp.abs(found[0].head["weight"] - state.actor.head["weight"]).max((1, 2))
     assert (moved > 1e-4).all()
@@ -175,9 +176,9 @@ def test_the_order_is_drawn_anew_and_every_agent_gets_its_turn():
 
 def test_an_agent_that_never_lived_stays_as_it_is_and_so_does_its_optimiser():
     _, algorithm, state, trajectory = world(SPREAD, SMALL)
-    state, _ = algorithm.update(state, trajectory, jax.random.key(0))  # so that Adam has a momentum to move by
+    state, _ = jax.jit(algorithm.update)(state, trajectory, jax.random.key(0))  # so that Adam has a momentum to move by
     dead = trajectory.observation.alive.at[..., 1].set(False)
-    after, _ = algorithm.update(
+    after, _ = jax.jit(algorithm.update)(
         state, trajectory._replace(observation=trajectory.observation._replace(alive=dead)), jax.random.key(1)
     )
     for part in ("actor", "actor_opt"):
@@ -195,9 +196,9 @@ def test_grasp_happo_adds_the_consensus_of_the_gradients_before_the_first_turn()
         weight: jax.jit(partial(happo.learn, replace(hyper, weight=weight), sgd))(state, trajectory, jax.random.key(0))
         for weight in (0.0, 1.0)
     }
-    batch = ppo.prepare(hyper, state, trajectory, per_agent=True)
+    batch = prepare(hyper, state, trajectory, per_agent=True)
     whole = batches.tiled(batch, jnp.arange(batch.steps.first.shape[1]))
-    u, _ = consensus(grasp.surrogate_gradients(hyper, state.actor, ("backbone", "head"), whole))
+    u, _ = consensus(surrogate_gradients(hyper, state.actor, ("backbone", "head"), whole))
     first = int(jax.random.permutation(jax.random.split(jax.random.key(0), 4)[0], 3)[0])
     for part in (
         "backbone",

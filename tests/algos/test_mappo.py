@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from mappo_cases import MASKED, SMALL, distance, iterate, tiles_of, world
+from mappo_cases import MASKED, SMALL, distance, iterate, policy_gradient, prepare, tiles_of, world
 
 from grasp.algos import ablations, losses, mappo, ppo, value_norm
 from grasp.algos import grasp as realign
@@ -23,8 +23,8 @@ from grasp.nn import gru, layers
 def test_the_update_sees_the_log_probabilities_of_the_rollout(env_name, sharing):
     hyper = replace(SMALL, sharing=sharing)
     _, _, state, _, trajectory = world(env_name, hyper)
-    steps = ppo.prepare(hyper, state, trajectory).steps
-    start = ppo.prepare(hyper, state, trajectory).start
+    steps = prepare(hyper, state, trajectory).steps
+    start = prepare(hyper, state, trajectory).start
     memory = actors.features(state.actor.backbone, sharing, start.actor, steps.obs, steps.first)
     log_probs = losses.log_probabilities(actors.logits(state.actor.head, sharing, memory), steps.avail)
     np.testing.assert_allclose(losses.chosen(log_probs, steps.action), steps.log_prob, atol=1e-5)
@@ -35,7 +35,7 @@ def test_the_recurrent_critic_sees_the_values_of_the_rollout():
 
     hyper = replace(SMALL, critic="gru")
     _, _, state, _, trajectory = world("probe/truncation", hyper)
-    batch = ppo.prepare(hyper, state, trajectory)
+    batch = prepare(hyper, state, trajectory)
     values = critics.values(state.critic, "gru", batch.start.critic, batch.steps.state, batch.steps.first)
     np.testing.assert_allclose(values, batch.steps.value, atol=1e-5)
     # inside an episode the next value is the value of the next step; this is what a truncated step bootstraps with
@@ -88,7 +88,7 @@ def test_tiles_do_not_change_the_result(monkeypatch):
 
 def reference_gradients(hyper, state, trajectory, clip=1e9):
     """g_i by plain autodiff of the policy gradient A · log π, agent by agent, over whole sequences of chunks."""
-    batch = ppo.prepare(hyper, state, trajectory)
+    batch = prepare(hyper, state, trajectory)
     steps = batch.steps
 
     def objective(head, agent):
@@ -118,7 +118,7 @@ def test_per_agent_gradients_average_to_the_shared_gradient(sharing):
     hyper = replace(SMALL, sharing=sharing, entropy=0.0)
     _, _, state, _, trajectory = world(MASKED, hyper)
     tiles = tiles_of(hyper, state, trajectory)
-    mean = ppo.policy_gradient(hyper, state.actor, tiles)[0].backbone
+    mean = policy_gradient(hyper, state.actor, tiles)[0].backbone
     each = realign.surrogate_gradients(hyper, state.actor, ("backbone",), tiles)["backbone"]
     assert distance(mean, jax.tree.map(lambda g: g.mean(0), each)) < 1e-6
     assert distance(mean, jax.tree.map(lambda g: g[0], each)) > 1e-5
@@ -128,8 +128,8 @@ def test_the_common_denominator_is_the_pooled_mean():
     hyper = replace(SMALL, sharing="shared", denominator="common", entropy=0.0)
     _, _, state, _, trajectory = world(MASKED, hyper)
     tiles = tiles_of(hyper, state, trajectory)
-    found, _ = ppo.policy_gradient(hyper, state.actor, tiles)
-    batch = ppo.prepare(hyper, state, trajectory)
+    found, _ = policy_gradient(hyper, state.actor, tiles)
+    batch = prepare(hyper, state, trajectory)
     steps = batch.steps
 
     def pooled(actor):

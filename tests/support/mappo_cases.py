@@ -1,11 +1,13 @@
-"""Small MAPPO problems: an environment, an algorithm, and a trajectory that it collected."""
+"""Small MAPPO problems: an environment, an algorithm, and a trajectory that it collected; and the parts of an iteration
+as compiled functions. Outside of a compiled function every operation is a program of its own, and each is compiled."""
 
 from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from grasp.algos import mappo, ppo
+from grasp.algos import ablations, grasp, mappo, ppo
 from grasp.algos import minibatches as batches
 from grasp.config.hyperparameters import Mappo
 from grasp.envs import base as envs
@@ -14,6 +16,15 @@ from grasp.training import rollout
 SMALL = Mappo(num_envs=6, rollout=10, chunk=5, epochs=3, hidden=8, lr=3e-3)
 MASKED = "probe/mask_death"
 
+prepare = jax.jit(ppo.prepare, static_argnums=0, static_argnames="per_agent")
+policy_gradient = jax.jit(ppo.policy_gradient, static_argnums=0)
+agent_gradients = jax.jit(grasp.agent_gradients, static_argnums=0)
+surrogate_gradients = jax.jit(grasp.surrogate_gradients, static_argnums=(0, 2))
+solve = jax.jit(grasp.solve, static_argnums=0)
+find_consensus = jax.jit(ablations.find_consensus, static_argnums=0)
+unit_feature_gradients = jax.jit(ablations.unit_feature_gradients, static_argnums=0)
+input_gradients = jax.jit(ablations.input_gradients, static_argnums=0)
+
 
 @cache
 def world(env_name, hyper, seed=0):
@@ -21,14 +32,15 @@ def world(env_name, hyper, seed=0):
     env = envs.make(env_name)
     algorithm = mappo.make(hyper, env.spec)
     init_key, arena_key, collect_key = jax.random.split(jax.random.key(seed), 3)
-    state = algorithm.init(init_key)
-    arena = rollout.open_arena(env, algorithm, hyper.num_envs, arena_key)
+    state = jax.jit(algorithm.init)(init_key)
+    arena = jax.jit(partial(rollout.open_arena, env, algorithm, hyper.num_envs))(arena_key)
     arena, trajectory, _ = jax.jit(partial(rollout.collect, env, algorithm, num_steps=hyper.rollout))(
         state, arena, collect_key
     )
     return env, algorithm, state, arena, trajectory
 
 
+@cache
 def iterate(env_name, hyper, iterations=3, seed=0):
     """The state after a few whole iterations, and the last metrics."""
     env, algorithm, state, arena, _ = world(env_name, hyper, seed)
@@ -46,9 +58,12 @@ def iterate(env_name, hyper, iterations=3, seed=0):
 
 
 def distance(a, b):
-    return max(float(jnp.abs(x - y).max()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+    """The largest difference of two trees of arrays."""
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return max(float(np.abs(np.asarray(x) - np.asarray(y)).max()) for x, y in pairs)
 
 
+@partial(jax.jit, static_argnums=0)
 def tiles_of(hyper, state, trajectory):
     batch = ppo.prepare(hyper, state, trajectory)
     return batches.tiled(batch, jnp.arange(batch.steps.first.shape[1]))

@@ -97,7 +97,7 @@ class Scale:
     env: str
     low: float
     high: float
-    description: str
+    words: str
 
     def of(self, scores: Sequence[float]) -> Float[np.ndarray, "_"]:
         return (np.asarray(scores, dtype=float) - self.low) / (self.high - self.low)
@@ -121,7 +121,8 @@ class Curve:
     env: str
     label: str
     thresholds: tuple[float, ...]
-    fraction: tuple[float, ...]
+    share: tuple[float, ...]
+    """The fraction of scores above each threshold."""
     low: tuple[float, ...]
     high: tuple[float, ...]
 
