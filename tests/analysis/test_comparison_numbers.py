@@ -128,12 +128,10 @@ def test_returns_are_scaled_from_the_worst_evaluation_or_chance_to_the_best_seed
     scale = compared(a, b).scales[0]
     assert (scale.low, scale.high) == (2.5, 40.0)
     assert scale.of([2.5, 40.0]).tolist() == [0.0, 1.0]
-    assert (
-        "0 is 2.50 (the lowest evaluation of any seed), 1 is 40.00 (the highest score of a seed)" in scale.description
-    )
+    assert "0 is 2.50 (the lowest evaluation of any seed), 1 is 40.00 (the highest score of a seed)" in scale.words
     given = compared(a, b, chance={"smax/3m": 0.0}).scales[0]
     assert (given.low, given.high) == (0.0, 40.0)
-    assert "0 is 0.00 (random play)" in given.description
+    assert "0 is 0.00 (random play)" in given.words
     # The threshold is a fraction of the scale: half way from 0 to 40 is 20, which the mean of three reaches at 300.
     assert compared(a, b, chance={"smax/3m": 0.0}, threshold=0.5).rows[1].reached.threshold == 20.0
 
@@ -189,11 +187,11 @@ def test_profiles_fall_from_one_to_zero_over_the_range_of_all_scores(several):
     result = compared(*several)
     assert {(p.env, p.label) for p in result.profiles if p.env == OVERALL} == {(OVERALL, "mappo"), (OVERALL, "qmix")}
     for found in result.profiles:
-        assert (found.fraction[0], found.fraction[-1]) == (1.0, 0.0)
+        assert (found.share[0], found.share[-1]) == (1.0, 0.0)
     mappo, qmix, vdn = (p for p in result.profiles if p.env == "smax/3m")
     assert mappo.thresholds == qmix.thresholds == vdn.thresholds
     middle = int(np.searchsorted(mappo.thresholds, 0.6))
-    assert (mappo.fraction[middle], qmix.fraction[middle]) == (pytest.approx(1 / 3), 1.0)
+    assert (mappo.share[middle], qmix.share[middle]) == (pytest.approx(1 / 3), 1.0)
 
 
 def test_csv_has_a_line_for_each_score_and_quotes_its_cells(tmp_path):

@@ -397,9 +397,9 @@ def test_errors():
         crossfit_gram({})
     with pytest.raises(ValueError, match=r"^a gradient leaf has fewer than two axes; every leaf needs a fold axis"):
         crossfit_gram({"a": jnp.ones((2, 3)), "b": jnp.ones(2)})
-    with pytest.raises(ValueError, match=r"leaves are \[\(2, 3\), \(3, 3\)\]; all must be one pair above 0$"):
+    with pytest.raises(ValueError, match=r"leaves are \[\(2, 3\), \(3, 3\)\]; all must be equal and above 0$"):
         crossfit({"a": jnp.ones((2, 3, 1)), "b": jnp.ones((3, 3, 1))})
-    with pytest.raises(ValueError, match=r"leaves are \[\(2, 0\)\]; all must be one pair above 0$"):
+    with pytest.raises(ValueError, match=r"leaves are \[\(2, 0\)\]; all must be equal and above 0$"):
         crossfit_gram(jnp.ones((2, 0, 1)))
     with pytest.raises(ValueError, match=r"^unknown operator 'minnorm'; give one of min_norm, "):
         MEAN(jnp.ones((2, 3, 1)), operator="minnorm")

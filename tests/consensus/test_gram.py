@@ -154,10 +154,10 @@ def test_errors():
     with pytest.raises(ValueError, match=r"^a gradient leaf is a scalar; every leaf needs a leading agent axis$"):
         gram({"a": jnp.asarray(1.0)})
     with pytest.raises(
-        ValueError, match=r"^the leading agent axes of the gradient leaves are \[2, 3\]; all must be one size"
+        ValueError, match=r"^the leading agent axes of the gradient leaves are \[2, 3\]; they must be equal"
     ):
         combine({"a": jnp.ones((2, 1)), "b": jnp.ones((3, 1))}, jnp.ones(2))
-    with pytest.raises(ValueError, match=r"leaves are \[0\]; all must be one size above 0$"):
+    with pytest.raises(ValueError, match=r"leaves are \[0\]; they must be equal and above 0$"):
         min_norm(jnp.ones((0, 3)))
 
 

@@ -148,7 +148,7 @@ def trained(number, case):
 
 
 def too_few(number):
-    with pytest.raises(GraspError, match="3 devices were asked for and 2 found; give at most --devices 2"):
+    with pytest.raises(GraspError, match="requested 3 devices but found 2; give at most --devices 2"):
         sharding.mesh(number)
 
 

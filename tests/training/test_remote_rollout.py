@@ -224,8 +224,8 @@ def test_a_failed_node_only_shrinks_the_batch(host, opened):
     [
         ("mappo", {"nodes": 3}, "nodes 3 does not divide num_envs 4"),
         ("mappo", {"minibatches": 8}, "minibatches 8 does not divide the 4 chunks of a node"),
-        ("mappo", {"nodes": 1, "staleness": 1}, "staleness 1 needs other nodes that collect while one learns; give"),
-        ("grasp-mappo", {"gram": "crossfit"}, "folds 4 does not divide the 2 copies of a node"),
+        ("mappo", {"nodes": 1, "staleness": 1}, "staleness 1 has no effect on one node; give"),
+        ("grasp-mappo", {"gram": "crossfit"}, "folds 4 does not divide the 2 environments of a node"),
         ("qmix", {"chunk": None, "epochs": None}, "nodes 2 needs an algorithm that learns from each batch once, as"),
     ],
 )  # fmt: skip

@@ -29,7 +29,7 @@ Carry = tuple[State, Consensus | None, Bool[Array, ""]]
 
 
 def variant(hyper: Mappo) -> Callable | None:
-    """`learn`, where an option asks for it."""
+    """`learn` if an option selects it, else None."""
     is_variant = hyper.refresh != "iteration" or hyper.trust == "kl_stop" or hyper.gram in ("representation", "inputs")
     return learn if is_variant else None
 

@@ -160,7 +160,7 @@ def agree(gradients: PyTree, operator: str, key: Key) -> tuple[PyTree, consensus
 def realign(hyper: Mappo | Qmix, gradient: Actor, u: Actor, beta: Float[Array, ""] | float) -> Actor | controls.Pair:
     """g_i + βu* for every agent that has its own parameters, mean g + βu* for shared ones (Alg. 1 l. 25).
 
-    With `control = step_size`, the gradient scaled to the norm of that; with `update_size`, both, for the optimiser.
+    With `control = step_size`, `gradient` scaled to the norm of that sum; with `update_size`, both as a `Pair`.
     """
     moved = {}
     for name, part, is_own in named(hyper, gradient):
@@ -173,7 +173,7 @@ def realign(hyper: Mappo | Qmix, gradient: Actor, u: Actor, beta: Float[Array, "
 
 
 def optimisers(hyper: Mappo) -> ppo.Optimisers:
-    """PPO's; with `control = update_size`, the actor's own update is scaled to the norm of the realigned one."""
+    """PPO's optimisers; with `control = update_size`, the actor's update is scaled to the norm of the realigned one."""
     found = ppo.optimisers(hyper)
     if hyper.control != "update_size":
         return found
@@ -181,7 +181,7 @@ def optimisers(hyper: Mappo) -> ppo.Optimisers:
 
 
 def stretched(hyper: Mappo | Qmix, gradient: Actor, moved: Actor) -> Actor:
-    """The gradient scaled to the norm of the moved one, agent by agent and group by group."""
+    """The gradient scaled to the norm of `moved`, per agent and per group."""
     own = actors.owned(hyper.sharing)
     found = gradient._asdict()
     for group in groups(hyper):

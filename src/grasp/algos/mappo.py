@@ -1,8 +1,8 @@
 """MAPPO; and GRASP-MAPPO, which is MAPPO with a consensus operator.
 
 `learn` is Algorithm 1 of the paper from line 7 on, in the paper's order; lines 4–6 are the training loop and the
-rollout. `docs/paper_map.md` has a row per line, and `docs/algorithms/mappo.md` the departures. Gradients point uphill
-(ascent), as in the paper; the sign is flipped once, in `optimiser.ascend`.
+rollout. `docs/paper_map.md` has a row per line, and `docs/algorithms/mappo.md` the departures. Gradients are ascent
+directions, as in the paper; the sign is flipped once, in `optimiser.ascend`.
 
 Variants: `ablations.learn` (`--refresh`, `--gram representation | inputs`, `--trust kl_stop`),
 `trust_region.learn` (`--trust trcco`).

@@ -2,7 +2,7 @@
 
 One loss scale everywhere: the objective is the sum over agents of each agent's mean over its own live steps, so a live
 step of an agent weighs one over the number of its live steps (`step_weights`). An agent's own parameters receive its
-own gradient g_i, and shared parameters the mean of all g_i (`shared_mean`). Gradients point uphill.
+own gradient g_i, and shared parameters the mean of all g_i (`shared_mean`). Gradients are ascent directions.
 """
 
 from functools import partial

@@ -2,7 +2,7 @@
 
 Every agent has a recurrent network for its action values; a mixer computes the team's value from them. Both learn from
 whole replayed episodes (`replay_buffer`): double-Q, TD(λ) targets, target networks. GRASP-QMIX replaces every agent's
-gradient g_i by Γ_i (g_i + u*) in each step. Gradients point uphill, that is, down the loss. `docs/algorithms/qmix.md`
+gradient g_i by Γ_i (g_i + u*) in each step. Gradients are ascent directions, those of the negated loss. `docs/algorithms/qmix.md`
 has the departures.
 """
 
@@ -91,7 +91,7 @@ def make(hyper: Qmix, spec: EnvSpec) -> Algorithm:
 
 def check_state(spec: EnvSpec) -> None:
     if spec.agent_states:
-        raise GraspError(f"{spec.name} has a state for each agent, and a mixer takes the team's; leave that option out")
+        raise GraspError(f"{spec.name} has agent-specific states, but the mixer needs a global one; remove the option")
 
 
 def begin(hyper: Qmix, spec: EnvSpec, optimiser: optax.GradientTransformation, agent: Actor, mixer_key: Key) -> State:

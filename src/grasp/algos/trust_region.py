@@ -30,7 +30,7 @@ HALVINGS = 10
 
 
 def variant(hyper: Mappo) -> Callable | None:
-    """`learn`, where the option asks for it."""
+    """`learn` if the option selects it, else None."""
     return learn if hyper.trust == "trcco" else None
 
 

@@ -116,7 +116,7 @@ def _env(comparison: Comparison, group: list[RunData]) -> dict[str, Any]:
         "profiles": _profiles(comparison, env),
         "pairs": [_pair(pair, first.metric) for pair in comparison.improvements if pair.env == env],
         "speed": {"definition": tables.speed_definition(first), "rows": [_speed(row) for row in rows]},
-        "scale": scale.description,
+        "scale": scale.words,
         "differences": _differences(group),
     }
 
@@ -213,7 +213,7 @@ def _overall(comparison: Comparison) -> dict[str, Any]:
         "charts": charts,
         "profiles": _profiles(comparison, OVERALL),
         "pairs": [_pair(pair, "win rate") for pair in comparison.improvements if pair.env == OVERALL],
-        "scales": [f"{scale.env}: {scale.description}" for scale in comparison.scales],
+        "scales": [f"{scale.env}: {scale.words}" for scale in comparison.scales],
     }
 
 

@@ -143,7 +143,7 @@ def aggregate_cells(found: Aggregate) -> tuple[str, ...]:
 
 def _over_all(comparison: Comparison) -> Section:
     pairs = [pair for pair in comparison.improvements if pair.env == OVERALL]
-    notes = [f"{scale.env}: {scale.description}." for scale in comparison.scales]
+    notes = [f"{scale.env}: {scale.words}." for scale in comparison.scales]
     lines = [aggregate_cells(found) for found in comparison.aggregates]
     return Section(OVERALL, f"{OVERALL}: normalised score", OVER_ALL, lines, [*notes, *_probabilities(pairs)])
 

@@ -57,7 +57,7 @@ class Mappo:
         "hybrid", "parameter sharing of the actors; hybrid: a shared backbone with one head per agent"
     )
     denominator: Literal["agent", "common"] = option(
-        "agent", "average losses over the live steps of each agent, or of all agents together"
+        "agent", "average losses over the steps that an agent is alive: per agent, or over all agents together"
     )
     operator: str = option("none", "consensus operator, see `grasp list`; none: plain MAPPO")
     scope: Literal["heads", "backbone", "both"] = option("heads", "parts of a hybrid actor that the consensus covers")
@@ -90,12 +90,12 @@ class Happo(Mappo):
     """HAPPO; with an operator, GRASP-HAPPO. MAPPO's options, some with a single choice (docs/algorithms/happo.md)."""
 
     sharing: Literal["separate"] = option(
-        "separate", "parameter sharing of the actors: agents are updated in turn, so none"
+        "separate", "parameter sharing of the actors: none, because agents are updated sequentially"
     )
-    denominator: Literal["agent"] = option("agent", "average losses over the live steps of each agent")
+    denominator: Literal["agent"] = option("agent", "average losses over the steps that each agent is alive")
     scope: Literal["both"] = option("both", "parts of the actor that the consensus covers: all")
     refresh: Literal["iteration"] = option(
-        "iteration", "how often the consensus is computed: before the first agent's turn"
+        "iteration", "how often the consensus is computed: once per iteration, before the first agent's update"
     )
     gram: Literal["batch", "crossfit"] = option(
         "batch", "how the agents' Gram matrix is estimated: from their gradients, or from those of different folds"
@@ -125,7 +125,7 @@ class Qmix:
     time_limit: Literal["end", "cut"] = option(
         "end", "end: treat time-outs as terminal, as the reference code does; cut: bootstrap from the next state"
     )
-    reward_scale: float = option(1.0, "factor of rewards in value targets", POSITIVE)
+    reward_scale: float = option(1.0, "factor by which rewards are multiplied in value targets", POSITIVE)
     epsilon: float = option(0.05, "final epsilon of epsilon-greedy exploration", UNIT)
     anneal: int = option(100_000, "anneal epsilon linearly from 1 over this many environment steps", COUNT)
     hidden: int = option(64, "width of the agents' network", COUNT)
@@ -161,10 +161,12 @@ class Ma2e(Qmix):
     feedforward: int = option(96, "width of the autoencoder's feed-forward layers; 2048 in the reference", COUNT)
     windows: int = option(16, "batch size of the autoencoder, in windows", COUNT)
     autoencoder_lr: float = option(5e-4, "learning rate of the autoencoder", POSITIVE)
-    pretrain: int = option(5000, "maximum environment steps of pretraining by random play", NOT_NEGATIVE)
-    threshold: float = option(0.015, "mean autoencoder error of the last 100 steps that ends pretraining", NOT_NEGATIVE)
+    pretrain: int = option(5000, "maximum environment steps of pretraining with random actions", NOT_NEGATIVE)
+    threshold: float = option(
+        0.015, "end pretraining below this mean error of the last 100 autoencoder steps", NOT_NEGATIVE
+    )
     fine_tune: int = option(500, "environment steps between two rounds of autoencoder training", COUNT)
-    pretraining_counts: bool = option(True, "count pretraining in --steps; false: add it to them")
+    pretraining_counts: bool = option(True, "count pretraining steps in --steps; false: train them in addition")
 
 
 Hyper = Mappo | Happo | Qmix | Ma2e

@@ -27,7 +27,7 @@ class Config:
     parallel: Literal["auto", "processes", "vmap"] = option(
         "auto", "train seeds as one process per core, or vmapped in one program; auto: whichever is faster here"
     )
-    devices: int = option(1, "devices over which the copies of a seed are sharded (MAPPO and HAPPO only)", COUNT)
+    devices: int = option(1, "devices over which each seed's environments are sharded (MAPPO and HAPPO only)", COUNT)
     workers: int = option(0, "simulator processes; 0: one per core", NOT_NEGATIVE)
     deadline: float = option(60.0, "seconds to wait for a simulator before it is restarted", POSITIVE)
     restarts: int = option(10, "simulator restarts in one iteration before the run stops", NOT_NEGATIVE)

@@ -109,20 +109,19 @@ def check_nodes(config: Config) -> None:
     h, nodes = config.hyper, config.nodes
     require(
         nodes > 1 or config.staleness == 0,
-        f"staleness {config.staleness} needs other nodes that collect while one learns; give --nodes 2 or more, or "
-        f"leave it out",
+        f"staleness {config.staleness} has no effect on one node; give --nodes 2 or more, or remove it",
     )
     if nodes == 1:
         return
     require(
         isinstance(h, Mappo),
-        f"nodes {nodes} needs an algorithm that learns from each batch once, as mappo; the replay buffer of "
-        f"{config.algo} expects every copy in every batch",
+        f"nodes {nodes} needs an on-policy algorithm such as mappo; the replay buffer of {config.algo} needs "
+        f"every environment in every batch",
     )
     require(h.num_envs % nodes == 0, f"nodes {nodes} does not divide num_envs {h.num_envs}")
     require(
         h.gram != "crossfit" or config.envs_per_node % h.folds == 0,
-        f"folds {h.folds} does not divide the {config.envs_per_node} copies of a node, which are the whole batch if "
+        f"folds {h.folds} does not divide the {config.envs_per_node} environments of a node, which are the whole batch if "
         f"the other nodes fail",
     )
 
@@ -149,7 +148,7 @@ def check_devices(config: Config) -> None:
     )
     require(
         config.parallel != "vmap",
-        "seeds over several devices are one process each; leave --parallel out, or use processes",
+        "--parallel vmap does not support several devices; remove it, or use processes",
     )
 
 

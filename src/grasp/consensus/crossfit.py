@@ -160,7 +160,7 @@ def _axes(fold_grads: PyTree) -> tuple[int, int]:
         raise ValueError("a gradient leaf has fewer than two axes; every leaf needs a fold axis, then an agent axis")
     leading = sorted({(shape[0], shape[1]) for shape in shapes})
     if len(leading) > 1 or 0 in leading[0]:
-        raise ValueError(f"the leading axes (folds, agents) of the leaves are {leading}; all must be one pair above 0")
+        raise ValueError(f"the leading axes (folds, agents) of the leaves are {leading}; all must be equal and above 0")
     if leading[0][0] == 1:
         raise ValueError("the gradients come from 1 fold; give 2 or more, to tell noise from signal")
     return leading[0]

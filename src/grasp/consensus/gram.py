@@ -27,7 +27,7 @@ def num_agents(grads: PyTree) -> int:
         raise ValueError("a gradient leaf is a scalar; every leaf needs a leading agent axis")
     sizes = sorted({jnp.shape(leaf)[0] for leaf in leaves})
     if len(sizes) > 1 or sizes[0] == 0:
-        raise ValueError(f"the leading agent axes of the gradient leaves are {sizes}; all must be one size above 0")
+        raise ValueError(f"the leading agent axes of the gradient leaves are {sizes}; they must be equal and above 0")
     return sizes[0]
 
 

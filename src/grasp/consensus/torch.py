@@ -211,7 +211,7 @@ def _target(parameters: Optimizer | Iterable[Any], gradients: Iterable[Any] | No
     sizes = sorted({one.shape[0] if one.ndim else 0 for one in lists[0]})
     if len(sizes) > 1 or sizes[0] == 0:
         raise ValueError(
-            f"the leading agent axes of the parameters are {sizes}; all must be one size above 0 "
+            f"the leading agent axes of the parameters are {sizes}; they must be equal and above 0 "
             "(for parameters that agents share, pass gradients or losses per agent too)"
         )
     stacked = [[None] * sizes[0] if one.grad is None else list(one.grad.unbind(0)) for one in lists[0]]

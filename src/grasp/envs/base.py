@@ -37,7 +37,7 @@ from grasp.types import Env, GraspError, Host, suggest
 class _Family(NamedTuple):
     module: str
     member: str = ""
-    """The class in the module that is the family, where the module holds two."""
+    """The object in `module` that implements the family; empty: the module itself."""
     extra: str | None = None
     """The optional dependency of grasp-marl that installs the family's simulator."""
     host: bool = False

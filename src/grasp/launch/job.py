@@ -40,8 +40,7 @@ def check_devices(config: Config, job: Job) -> None:
 
 
 def join(job: Job, config: Config, tasks: int) -> Run:
-    """Train together with process 0: one worker after another, as many as it has tasks. Returns the run, which only
-    process 0 writes."""
+    """Run one worker per task of process 0, in sequence. Returns the run, which only process 0 writes."""
     path = None
     for _ in range(tasks):
         path = train_one(job, config)
@@ -51,7 +50,7 @@ def join(job: Job, config: Config, tasks: int) -> Run:
 
 
 def train_one(job: Job, config: Config) -> Path:
-    """Run a worker that process 0 tells what to train. Returns the run's path there."""
+    """Run a worker that receives its task from process 0. Returns the path of the run there."""
     name = f"process {job.process} of {job.processes}"
     with tempfile.NamedTemporaryFile("w+", prefix="grasp-", suffix=".log") as log:
         command = [sys.executable, "-P", "-m", "grasp.launch.worker", "-", "-", ANY_CORE, str(config.devices)]

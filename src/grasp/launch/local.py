@@ -32,9 +32,9 @@ def resolved(config: Config, simulated: bool) -> Config:
     `simulated` is whether its environment runs in processes of its own.
     """
     if simulated and config.parallel == "vmap":
-        raise GraspError(f"the simulators of {config.env!r} are processes and cannot be vmapped; leave --parallel out")
+        raise GraspError(f"{config.env!r} runs in simulator processes, which cannot be vmapped; remove --parallel")
     if simulated and config.devices > 1:
-        raise GraspError(f"the simulators of {config.env!r} run on no device; train there with --devices 1")
+        raise GraspError(f"{config.env!r} runs in simulator processes, which use no device; give --devices 1")
     if config.nodes > 1 and not simulated:
         raise GraspError(f"{config.env!r} runs in JAX, on one machine; leave --nodes out")
     if config.parallel != "auto":

@@ -178,7 +178,7 @@ class Display(Screen):
         total = self.config.total_steps
         if total != self.config.steps:
             whole = f"{self.config.iterations} whole iterations of {self.config.steps_per_iteration:,}"
-            self.print(f"{self.config.steps:,} steps are {whole}: training {total:,} steps")
+            self.print(f"training {total:,} steps ({whole}) instead of {self.config.steps:,}")
         if not self.console.is_terminal:
             self.print("compiling")
         for seed in seeds:

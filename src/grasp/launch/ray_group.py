@@ -49,7 +49,7 @@ def unit(nodes: list[Node]) -> str:
 
 
 def layout(devices: int, nodes: list[Node]) -> Layout | None:
-    """The fewest nodes that give so many devices, each the same number; None if they cannot."""
+    """The layout with the fewest nodes and equally many devices on each; None if there is none."""
     sizes = [int(node["Resources"].get(unit(nodes), 0)) for node in nodes]
     for number in range(1, len(nodes) + 1):
         own = devices // number
@@ -94,7 +94,7 @@ def train(ray: Any, task: Task, report: TaskReporter) -> list[Failure]:
             with reserved(ray, task) as group:
                 number = group.layout.nodes * group.layout.devices
                 if number < task.run.config.devices:
-                    text = f"training on {number} of {task.run.config.devices} devices, which the nodes left have"
+                    text = f"the remaining nodes have {number} of {task.run.config.devices} devices; training on these"
                     report(task, {"kind": Kind.NOTICE, "seed": seed, "text": text})
                 return group.train(follower, report)
         except Lost as loss:
@@ -152,7 +152,7 @@ class Group:
             if any(codes.values()):
                 end = min(end, time.monotonic() + END_SECONDS)
         failed = [number for number, code in codes.items() if code]
-        if failed:  # the worker that failed first: with a sentence, or by itself
+        if failed:  # prefer a worker that reported an error, then one that did not fail because of another
             failed = [min(failed, key=lambda number: (codes[number] != 2, self.is_bystander(number, codes[number])))]
             return finish(self.task, codes[failed[0]], self.log(failed[0]))
         for log in self.task.log.parent.glob("worker-*.log"):  # of this group, and of one that lost a node

@@ -91,7 +91,7 @@ def arguments() -> argparse.Namespace:
 
 
 class Peers(NamedTuple):
-    """This worker's number among those that train one run together, and the options that tell jax."""
+    """This worker's process index, the number of processes, and the options of `jax.distributed.initialize`."""
 
     number: int
     processes: int
@@ -109,8 +109,8 @@ def peers_of(join: str) -> Peers:
 
 
 def together(peers: Peers, train: Callable[[], int]) -> int:
-    """Train with the other workers, of which jax must be told before it does anything else. A worker that fails exits
-    at once: jax would wait for the others at the end, and they for it."""
+    """Train with the other workers; `jax.distributed` must be initialised first. A worker that fails exits at once:
+    otherwise it would wait for the others in jax's shutdown, and they for it."""
     import jax
 
     try:

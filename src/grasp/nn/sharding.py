@@ -39,7 +39,7 @@ def mesh(number: int) -> Mesh:
     found = [jax.local_devices(process) for process in processes]
     fewest = min(map(len, found)) * len(processes)
     if fewest < number:
-        raise GraspError(f"{number} devices were asked for and {fewest} found; give at most --devices {fewest}")
+        raise GraspError(f"requested {number} devices but found {fewest}; give at most --devices {fewest}")
     chosen = [device for devices in found for device in devices[:own]]
     return jax.make_mesh((number,), (AXIS,), (AxisType.Auto,), devices=chosen)
 

@@ -36,6 +36,11 @@ class Episode(NamedTuple):
     overlays: list[Overlay]
     """Of every scene but the last; empty unless requested."""
 
+    @property
+    def thoughts(self) -> list[Overlay]:
+        """`overlays`, by its name in version 0.1."""
+        return self.overlays
+
 
 class Frame(NamedTuple):
     picture: Image.Image

@@ -91,8 +91,8 @@ def show(console: Console, message: str) -> None:
 def scenarios(
     suite: Suite, name: str, budget: str, counterparts: bool, console: Console
 ) -> tuple[dict[str, str], list[str]]:
-    """The environments that can run here, each with the suite's environment that it is or replaces; and a message per
-    environment that is left out."""
+    """The environments to run, each mapped to the suite's environment (itself, or the one it replaces), and a message
+    per environment that is left out."""
     playable, missing = {}, []
     for env in suite.envs:
         stand_in = COUNTERPARTS.get(env)

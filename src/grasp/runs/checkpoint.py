@@ -25,7 +25,7 @@ class Damaged(Exception):
 
 
 class Misfit(Exception):
-    """An intact file of another configuration or version; an older file would not fit either."""
+    """An intact file that does not match the run's configuration or version; older files would not match either."""
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -227,7 +227,7 @@ class HostRunner:
     def received(self, run: RunState, iteration: int) -> list[RolloutPart]:
         """The parts of the other nodes. With `staleness` they collect during the update, too, with the current policy.
 
-        This takes one update of the staleness; a part may be late by the remaining number of iterations. Before an
+        This makes the parts one update stale; they may also arrive up to `staleness - 1` iterations late. Before an
         evaluation, which begins new episodes, no part is late and none is requested in advance.
         """
         assert self.remote is not None

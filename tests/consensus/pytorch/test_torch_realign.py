@@ -265,7 +265,7 @@ def test_after_a_step_adam_has_moved_by_the_realigned_gradient():
 def test_errors_are_one_sentence_and_change_nothing(rule):
     flat = [torch.nn.Parameter(torch.ones(4, 3)), torch.nn.Parameter(torch.ones(5))]
     sentence = (
-        "the leading agent axes of the parameters are [4, 5]; all must be one size above 0 "
+        "the leading agent axes of the parameters are [4, 5]; they must be equal and above 0 "
         "(for parameters that agents share, pass gradients or losses per agent too)"
     )
     with pytest.raises(ValueError) as caught:  # noqa: PT011

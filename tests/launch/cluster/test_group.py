@@ -107,7 +107,7 @@ def test_a_run_over_two_nodes_is_that_of_one_machine_through_the_loss_of_either(
     output = finished(process)
     assert 10 <= done < LINES
     assert output.count("training continues from the last checkpoint") == 1
-    assert "devices, which the nodes left have" not in output
+    assert "the remaining nodes have" not in output
     assert lines_of(run) == lines_of(straight)
     same_files(straight, run)
     assert not list(run.glob("seed-0/*.log"))
@@ -123,7 +123,7 @@ def test_a_run_goes_on_with_fewer_devices_where_no_other_node_is_left(cluster, s
     wait_for(lambda: len(lines_of(run)) >= 10, process)
     done = kill_node_of(1, run, cluster)
     output = finished(process)
-    assert "training on 1 of 2 devices, which the nodes left have" in output
+    assert "the remaining nodes have 1 of 2 devices; training on these" in output
     found, expected = lines_of(run), lines_of(straight)
     assert len(found) == len(expected)
     settled = done // 7 * 7 - 7  # up to a checkpoint before the loss

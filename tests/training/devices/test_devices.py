@@ -59,7 +59,7 @@ def test_too_few_devices_is_one_error():
         ("mappo", {"num_envs": 2}, "the nearest that can is 4"),
         ("mappo", {"num_envs": 4, "rollout": 30, "minibatches": 2}, "use minibatches 1"),
         ("grasp-mappo", {"gram": "crossfit"}, "gram crossfit is for one device"),
-        ("mappo", {"parallel": "vmap"}, "leave --parallel out"),
+        ("mappo", {"parallel": "vmap"}, "does not support several devices; remove it"),
         ("grasp-qmix", {}, "the replay buffer of grasp-qmix is on one device; train it with --devices 1"),
     ],
 )

@@ -150,8 +150,8 @@ def aside(wish: tuple[Array, Array], dx: Array, dy: Array) -> Float[Array, "N B"
     """The turn of each push, positive to the left: towards the side of the wish (the desired step) to which it leads.
 
     In a mirrored battle that side and the turn are mirrored too, so a mirrored battle is the battle's mirror image. A
-    push exactly against the wish prefers no side and is turned to the left, also in the mirror: only so do two units
-    exactly head-on turn to different sides. Without a wish there is nothing to pass, and no turn.
+    push exactly opposite to the wish is turned left, in the mirrored battle too, so that two units that meet head-on
+    turn to different sides. A unit without a wish gets no turn.
     """
     leads_left = wish[0] * dy - wish[1] * dx > 0
     wishes = (wish[0] != 0) | (wish[1] != 0)
