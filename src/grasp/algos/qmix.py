@@ -2,8 +2,8 @@
 
 Every agent has a recurrent network for its action values; a mixer computes the team's value from them. Both learn from
 whole replayed episodes (`replay_buffer`): double-Q, TD(λ) targets, target networks. GRASP-QMIX replaces every agent's
-gradient g_i by Γ_i (g_i + u*) in each step. Gradients are ascent directions, those of the negated loss. `docs/algorithms/qmix.md`
-has the departures.
+gradient g_i by Γ_i (g_i + u*) in each step. Gradients are ascent directions, those of the negated
+loss. `docs/algorithms/qmix.md` has the departures.
 """
 
 from collections.abc import Callable

@@ -121,8 +121,8 @@ def check_nodes(config: Config) -> None:
     require(h.num_envs % nodes == 0, f"nodes {nodes} does not divide num_envs {h.num_envs}")
     require(
         h.gram != "crossfit" or config.envs_per_node % h.folds == 0,
-        f"folds {h.folds} does not divide the {config.envs_per_node} environments of a node, which are the whole batch if "
-        f"the other nodes fail",
+        f"folds {h.folds} does not divide the {config.envs_per_node} environments of a node, which are the whole "
+        f"batch if the other nodes fail",
     )
 
 
