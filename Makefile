@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # A second supported interpreter, if this machine has one, for the fast tests.
 OTHER := $(shell for p in python3.12 $(HOME)/.pyenv/versions/3.12.*/bin/python; do $$p -c '' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: setup demo pictures results test test-fast test-other test-torch test-cluster football test-football browser test-browser lint types bench-smoke clean
+.PHONY: setup demo pictures results test test-all test-other test-torch test-cluster football test-football browser test-browser lint types bench-smoke clean
 
 setup: $(VENV)/ready
 
@@ -40,12 +40,14 @@ results: setup
 	done
 	$(BIN)/python scripts/results.py
 
+# What to run on every change: minutes.
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations 20
-	$(MAKE) test-other
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations 10 -m 'not full'
 
-test-fast: setup
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not slow and not learning'
+# Everything: every probe, map and kill, the other interpreter, and what needs an environment of its own.
+test-all: setup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations 20
+	$(MAKE) test-other test-torch test-cluster test-football test-browser
 
 # The PyTorch bridge, in an environment of its own: torch 2.13.0 is a build without CUDA, and nothing else here needs it.
 test-torch: .venv-torch/ready
@@ -106,7 +108,7 @@ OTHER_TESTS := tests/consensus tests/envs/test_contract.py tests/nn tests/traini
 test-other:
 ifneq ($(OTHER),)
 	$(MAKE) setup VENV=.venv-3.12 PYTHON=$(OTHER)
-	.venv-3.12/bin/python -m pytest -n 2 --dist loadgroup -m 'not slow and not learning' $(OTHER_TESTS)
+	.venv-3.12/bin/python -m pytest -n 2 --dist loadgroup -m 'not full' $(OTHER_TESTS)
 endif
 
 lint: setup

@@ -34,6 +34,12 @@ pytest.register_assert_rewrite("env_contract", "mappo_cases", "qmix_cases")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+def pytest_collection_modifyitems(items):
+    for item in items:
+        for mark in item.iter_markers("full"):
+            assert mark.args, f"{item.nodeid}: say what this test adds to those of `make test`"
+
+
 @pytest.fixture(autouse=True, scope="module")
 def forget_programs():
     """Compiled programs pile up to gigabytes over a whole run; the next module's are read from the cache on disk."""

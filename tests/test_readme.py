@@ -9,7 +9,6 @@ import pytest
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
 
-@pytest.mark.slow
 def test_the_python_block_runs(tmp_path, monkeypatch):
     (block,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     monkeypatch.chdir(tmp_path)

@@ -830,7 +830,6 @@ def learner(state):
     return state.agent, state.mixer, state.target, state.opt
 
 
-@pytest.mark.slow
 def test_a_fresh_state_has_equal_targets_an_error_of_infinity_and_nothing_played():
     start = probe()[0][0]
     assert same(start.target, (start.agent, start.mixer))
@@ -859,7 +858,7 @@ def test_a_consensus_can_be_made_of_the_agents_gradients():
             assert distance(part(before), part(after)) > 1e-5
 
 
-@pytest.mark.slow
+@pytest.mark.full("a large team compiles for long")
 def test_twenty_seven_agents_act_and_learn():
     algorithm, steps = ma2e.make(CROWDED, CROWD), trajectory(0, CROWD)
     seen = jax.tree.map(lambda x: x[0], steps.observation)

@@ -144,7 +144,6 @@ def dom(page, tmp_path):
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
-@pytest.mark.slow
 def test_a_browser_shows_verdict_curves_tables_and_provenance(several, tmp_path):
     # Hard cases beside the plain ones: one seed, seeds that diverged, seeds that agree.
     diverged = write_run(tmp_path / "f", finished([float("nan"), 0.5]), algo="vdn")
@@ -161,7 +160,6 @@ def test_a_browser_shows_verdict_curves_tables_and_provenance(several, tmp_path)
     assert "NaN" not in re.sub(r"<script.*?</script>", "", shown, flags=re.DOTALL)
 
 
-@pytest.mark.slow
 def test_a_browser_shows_hostile_text_as_text(tmp_path):
     run = write_run(tmp_path / "a", finished([0.5, 0.6]), algo=EVIL, env=EVIL, config={"note": EVIL})
     write_seed(run, 7, [])

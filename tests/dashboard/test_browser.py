@@ -16,7 +16,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 import grasp
 from grasp.dashboard import Server
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.full("in a browser"), pytest.mark.xdist_group("browser")]
 PATIENCE = 30
 
 

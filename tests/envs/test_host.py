@@ -259,7 +259,6 @@ time.sleep(600)
 """
 
 
-@pytest.mark.slow
 def test_a_hanging_simulator_does_not_outlive_a_killed_learner():
     command = [sys.executable, "-c", ORPHANS, str(TOY)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as learner:

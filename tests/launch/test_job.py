@@ -77,8 +77,7 @@ def run_job(variables, monkeypatch, *words: str) -> list[str]:
             process.stdout.close()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("variables", [slurm, ompi])
+@pytest.mark.parametrize("variables", [pytest.param(slurm, marks=pytest.mark.full("every kind of job")), ompi])
 def test_the_processes_of_a_job_train_the_run_of_one_with_as_many_devices(variables, straight, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     out = tmp_path / "runs" / "grasp-mappo_matrix-climbing"
@@ -139,7 +138,6 @@ print("done")
 """
 
 
-@pytest.mark.slow
 def test_the_first_process_decides_for_all_and_each_has_as_many_devices():
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"

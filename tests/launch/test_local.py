@@ -164,7 +164,7 @@ def work(*words: str) -> subprocess.CompletedProcess:
         return subprocess.CompletedProcess(command, p.wait(WAIT), None, errors)
 
 
-@pytest.mark.slow
+@pytest.mark.full("several processes one after another")
 def test_a_worker_trains_mapped_seeds_as_this_process_does_and_waits_for_the_lock_of_a_lost_machine(tmp_path):
     here = grasp.train("mappo", "matrix/climbing", out=tmp_path / "here", parallel="vmap", seeds=2, **TINY)
     there = runs.create(tmp_path / "there", here.config, envs.make("matrix/climbing").spec)

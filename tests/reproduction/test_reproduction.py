@@ -135,7 +135,7 @@ def test_a_failed_run_does_not_stop_the_others(small, tmp_path):
     assert "[1/2] mappo on matrix/climbing: resumed" in reproduce(tmp_path / "here")[1]
 
 
-@pytest.mark.slow
+@pytest.mark.full("several processes one after another")
 def test_a_killed_suite_resumes_and_repeats_no_finished_run(tmp_path):
     arguments = ("reproduce", "fig-mpe", "--budget", "smoke", "--steps", "9600", "--seeds", "2", "--out")
     straight, cut = tmp_path / "straight", tmp_path / "cut"

@@ -12,7 +12,7 @@ import pytest
 SMALL = {"object_store_memory": 80 << 20}
 WAIT = 900.0
 MARKS = [
-    pytest.mark.slow,
+    pytest.mark.full("a Ray cluster of several nodes"),
     pytest.mark.timeout(1800),
     pytest.mark.xdist_group("cluster"),
     # from ray's own modules

@@ -68,7 +68,6 @@ SIZES = {
     "num_envs": 4, "rollout": 20, "chunk": 10, "epochs": 2, "hidden": 8, "eval_episodes": 4, "final_episodes": 8,
     "steps": 80 * 12, "eval_interval": 80 * 3, "workers": 2,
 }  # fmt: skip
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -119,7 +118,7 @@ def gone(here: Path) -> bool:
     return not simulators(here)
 
 
-@pytest.mark.parametrize("algo", ["mappo", "qmix"])
+@pytest.mark.parametrize("algo", [pytest.param("mappo", marks=pytest.mark.full("every family")), "qmix"])
 def test_workers_killed_during_training_lose_only_their_episodes(here, algo):
     sizes = (
         SIZES if algo == "mappo" else {k: v for k, v in SIZES.items() if k not in ("chunk", "epochs")} | {"batch": 4}
@@ -143,7 +142,7 @@ def test_workers_killed_during_training_lose_only_their_episodes(here, algo):
     assert gone(here)
 
 
-@pytest.mark.parametrize("algo", ["mappo", "qmix"])
+@pytest.mark.parametrize("algo", ["mappo", pytest.param("qmix", marks=pytest.mark.full("every family"))])
 def test_a_run_killed_with_its_simulators_resumes_exactly(here, algo):
     straight, cut = here / "straight", here / "cut"
     whole = start("train", algo, env_of(here), *options(algo), "--out", str(straight))

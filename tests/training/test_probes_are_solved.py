@@ -30,8 +30,6 @@ FAMILY = {
 }
 ITERATIONS = 100
 
-pytestmark = pytest.mark.learning
-
 
 @pytest.fixture(autouse=True)
 def forget_each_program():
@@ -60,9 +58,25 @@ ASKED = [
     for algo, hyper in ALGORITHMS.items()
     if probe != "coordination" or not isinstance(hyper, Qmix)
 ]
+QUICK = {
+    ("memory", "mappo"),
+    ("coordination", "grasp-mappo"),
+    ("mask_death", "happo"),
+    ("roles", "qmix"),
+    ("memory", "grasp-qmix"),
+    ("action", "ma2e"),
+    ("truncation", "mlp"),
+    ("discount", "gru"),
+}
 
 
-@pytest.mark.parametrize(("probe", "algo"), ASKED)
+def tiered(pairs):
+    """On every change, one probe per family of algorithms and per kind of mistake."""
+    grid = pytest.mark.full("the whole grid of probes and algorithms")
+    return [pytest.param(*pair, marks=() if pair in QUICK else grid) for pair in pairs]
+
+
+@pytest.mark.parametrize(("probe", "algo"), tiered(ASKED))
 def test_the_policy_solves_the_probe(probe, algo):
     _, runner, state = trained(algo, probe)
     batched = jax.tree.map(lambda x: x[None], state)
@@ -70,6 +84,7 @@ def test_the_policy_solves_the_probe(probe, algo):
     assert scores.returned.mean() >= probes.SOLVED[probe]
 
 
+@pytest.mark.full("the whole grid of probes and algorithms")
 @pytest.mark.parametrize("sharing", ["shared", "separate"])
 def test_other_parameter_sharing_solves_coordination(sharing):
     _, runner, state = trained("grasp-mappo", "coordination", sharing=sharing)
@@ -80,7 +95,8 @@ def test_other_parameter_sharing_solves_coordination(sharing):
 # A recurrent critic is not asked about `truncation`: its episodes have two steps, so the third, from which a cut one
 # bootstraps, is a memory it never learns from. What it bootstraps with is tested in test_mappo.py.
 @pytest.mark.parametrize(
-    ("probe", "critic"), [(p, "mlp") for p in probes.VALUES] + [(p, "gru") for p in probes.VALUES if p != "truncation"]
+    ("probe", "critic"),
+    tiered([(p, "mlp") for p in probes.VALUES] + [(p, "gru") for p in probes.VALUES if p != "truncation"]),
 )
 def test_the_critic_learns_the_value_of_every_state(probe, critic):
     config, _, state = trained("mappo", probe, critic=critic)

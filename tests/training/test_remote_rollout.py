@@ -183,7 +183,6 @@ def trained(host, opened, staleness, iterations=7, **fake):
     return lines, remote
 
 
-@pytest.mark.slow
 def test_without_staleness_all_nodes_play_with_the_newest_policy(host, opened):
     lines, remote = trained(host, opened, 0)
     assert remote.requests == [(i, i, i in (0, 5)) for i in range(7)]
@@ -193,7 +192,6 @@ def test_without_staleness_all_nodes_play_with_the_newest_policy(host, opened):
     assert again == lines
 
 
-@pytest.mark.slow
 def test_with_a_staleness_of_one_other_nodes_are_one_update_behind_except_after_an_evaluation(host, opened):
     lines, remote = trained(host, opened, 1, lateness=9)
     ahead = [request for request in remote.requests if request[0] != request[1]]
@@ -203,14 +201,12 @@ def test_with_a_staleness_of_one_other_nodes_are_one_update_behind_except_after_
     assert trained(host, opened, 1)[0] == lines, "late nodes are waited for"
 
 
-@pytest.mark.slow
 def test_a_late_part_is_waited_for_before_it_is_too_stale_and_before_an_evaluation(host, opened):
     lines, _ = trained(host, opened, 3, lateness=9)
     assert [line["nodes"] for line in lines] == [2, 2, 3, 2, 3, 2, 2]
     assert [line["staleness"] for line in lines] == [0, 1, 2, 1, 2, 0, 1]
 
 
-@pytest.mark.slow
 def test_a_failed_node_only_shrinks_the_batch(host, opened):
     whole, _ = trained(host, opened, 0, 2)
     lines, _ = trained(host, opened, 0, 4, fails_at=2)

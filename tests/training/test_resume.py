@@ -53,12 +53,22 @@ def cut_back(folder: Path) -> None:
     log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
 
 
-@pytest.mark.slow
-def test_a_run_killed_at_any_moment_resumes_bit_for_bit(straight, tmp_path):
+@pytest.mark.parametrize(
+    "kills",
+    [
+        pytest.param([(31, "worker")], id="one kill"),
+        pytest.param(
+            [(3, "parent"), (31, "worker"), (58, "parent"), (90, "worker")],
+            id="four kills",
+            marks=pytest.mark.full("a soak"),
+        ),
+    ],
+)
+def test_a_run_killed_at_any_moment_resumes_bit_for_bit(kills, straight, tmp_path):
     path = tmp_path / "run"
     words = [part for name, value in SIZES.items() for part in (f"--{name}", str(value))]
     process = start("train", "grasp-mappo", "probe/memory", "--parallel", "processes", "--out", str(path), *words)
-    for reached, victim in ((3, "parent"), (31, "worker"), (58, "parent"), (90, "worker")):
+    for reached, victim in kills:
         wait_for(lambda n=reached: len(lines_of(path, 0)) >= n and bool(workers_of(path)), process)
         if victim == "parent":
             process.send_signal(signal.SIGKILL)
@@ -89,7 +99,6 @@ def test_a_run_killed_at_any_moment_resumes_bit_for_bit(straight, tmp_path):
     same_files(path, straight)
 
 
-@pytest.mark.slow
 def test_seeds_mapped_in_one_program_give_the_same_numbers(straight, tmp_path):
     run = grasp.train("grasp-mappo", "probe/memory", out=tmp_path / "run", parallel="vmap", **SIZES)
     for seed in range(SIZES["seeds"]):
@@ -277,7 +286,6 @@ def make():
 """
 
 
-@pytest.mark.slow
 def test_workers_find_the_user_s_own_environment(tmp_path):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "only_here.py").write_text(OWN)

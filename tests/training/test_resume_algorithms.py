@@ -21,7 +21,7 @@ OWN = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.full("three kills of a run of every family")
 @pytest.mark.parametrize("algo", OWN)
 def test_a_killed_run_resumes_bit_for_bit(algo, tmp_path):
     options, straight, path = SIZES | OWN[algo], tmp_path / "straight", tmp_path / "run"

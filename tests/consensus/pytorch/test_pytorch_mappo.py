@@ -23,7 +23,6 @@ def example():
     return module
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("flags", [[], ["--grasp"]], ids=["mappo", "grasp"])
 def test_it_runs_from_the_command_line(flags):
     done = subprocess.run(

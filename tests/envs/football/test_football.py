@@ -18,7 +18,6 @@ from grasp.envs.host import WORKERS, SimulatorPool, interpreter
 from grasp.training import host_rollout
 from grasp.types import GraspError
 
-pytestmark = pytest.mark.slow
 LEFT, RIGHT, DOWN, PASS, SHOT, RELEASE = 1, 5, 7, 11, 12, 14
 BALL, ACTIVE, MODE, CLOCK = 88, 97, 108, 115
 FIELDS = ("obs", "state", "avail", "alive", "reward", "terminated", "truncated", "won")

@@ -32,18 +32,22 @@ def check(number, *words):
     assert done.stdout.endswith("done\n"), done.stderr[-3000:]
 
 
-@pytest.mark.parametrize("number", [2, 4])
+FULL = pytest.mark.full("every variant over several devices")
+
+
+@pytest.mark.parametrize("number", [2, pytest.param(4, marks=FULL)])
 def test_the_consensus_of_parts_is_the_consensus_of_their_sums(number):
     check(number, "equal", number)
 
 
-@pytest.mark.slow
+@FULL
 def test_the_consensus_sends_slices_and_one_direction():
     check(4, "traffic", 4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("case", "number"), [(FIRST, 4), *((case, 2) for case in TRAINED if case != FIRST)])
+@pytest.mark.parametrize(
+    ("case", "number"), [(FIRST, 4), *(pytest.param(case, 2, marks=FULL) for case in TRAINED if case != FIRST)]
+)
 def test_a_run_over_several_devices_equals_that_on_one(case, number):
     check(number, "trained", number, case)
 

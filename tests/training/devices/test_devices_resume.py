@@ -38,7 +38,7 @@ def ended(path: Path) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.slow
+@pytest.mark.full("a kill, and two numbers of devices")
 def test_a_run_killed_on_two_devices_resumes_on_four_with_the_numbers_of_one(tmp_path):
     one, many = tmp_path / "one", tmp_path / "many"
     grasp.train("grasp-mappo", "probe/mask_death", out=one, parallel="processes", **SIZES)
