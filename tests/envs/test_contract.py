@@ -24,6 +24,6 @@ def test_a_step_returns_a_state_and_observations_of_the_specified_types(name: st
     check_carry(env)
 
 
-@pytest.mark.parametrize("name", map(tiered, COMPILED))
+@pytest.mark.parametrize("name", [tiered(name) for name in COMPILED])
 def test_an_episode_keeps_the_contract(name: str) -> None:
     check(make(name))
