@@ -1,7 +1,7 @@
 """MAPPO, HAPPO and QMIX in plain PyTorch, from their equations: loops over agents, environments and time steps.
 
-Oracles in float64. Nothing of grasp or JAX is used: parameters come and go as nested dicts of NumPy arrays, dense
-layers as `weight[in, out]` and `bias[out]`, with a leading agent axis where every agent has its own.
+Oracles in float64. Nothing of grasp or JAX is used: parameters come as nested dicts of NumPy arrays, with a leading
+agent axis where every agent has its own, and go as flat ones.
 """
 
 import copy
@@ -20,141 +20,91 @@ def number(x):
     return float(x.detach())
 
 
-def linear(layer):
-    inputs, outputs = np.shape(layer["weight"])
-    return filled(nn.Linear(inputs, outputs, dtype=torch.float64), ("weight", "bias"), layer)
+# A network is a dict of tensors by name, such as "backbone.encoder.weight"; a team is a list of networks, with the same
+# tensors where parameters are shared. Dense layers are `weight[in, out]` and `bias[out]`.
 
 
-def filled(module, names, layer):
-    with torch.no_grad():
-        getattr(module, names[0]).copy_(real(layer["weight"]).T)
-        getattr(module, names[1]).copy_(real(layer["bias"]))
-    return module
+def net_of(tree, prefix=""):
+    found = {}
+    for name, x in tree.items():
+        one = {prefix + name: real(x).clone().requires_grad_()} if not isinstance(x, dict) else None
+        found |= one or net_of(x, f"{prefix}{name}.")
+    return found
 
 
-def mlp(layers):
-    """ReLU between layers."""
-    steps = [linear(layers[f"layer_{i}"]) for i in range(len(layers))]
-    return nn.Sequential(*[part for step in steps for part in (step, nn.ReLU())][:-1])
-
-
-def mlp_names(net, prefix=""):
-    return {f"{prefix}layer_{i}": (net[2 * i], "weight", "bias") for i in range((len(net) + 1) // 2)}
-
-
-class Recurrent(nn.Module):
-    """Linear → GRU → ReLU → Linear, one step at a time."""
-
-    def __init__(self, front, head, names):
-        super().__init__()
-        self.names = names
-        self.encoder, self.head = linear(front["encoder"]), linear(head)
-        hidden = self.head.in_features
-        self.gru = nn.GRUCell(hidden, hidden, dtype=torch.float64)
-        filled(self.gru, ("weight_ih", "bias_ih"), front["gru"]["input"])
-        filled(self.gru, ("weight_hh", "bias_hh"), front["gru"]["memory"])
-
-    def forward(self, x, memory):
-        memory = self.gru(self.encoder(x), memory)
-        return self.head(torch.relu(memory)), memory
-
-    def layers(self):
-        front, head = self.names
-        return {
-            f"{front}.encoder": (self.encoder, "weight", "bias"),
-            f"{front}.gru.input": (self.gru, "weight_ih", "bias_ih"),
-            f"{front}.gru.memory": (self.gru, "weight_hh", "bias_hh"),
-            head: (self.head, "weight", "bias"),
-        }
-
-
-class FeedForward(nn.Module):
-    """A critic without memory."""
-
-    def __init__(self, layers):
-        super().__init__()
-        self.net = mlp(layers)
-
-    def forward(self, x, memory):
-        return self.net(x), memory
-
-    def layers(self):
-        return mlp_names(self.net)
-
-
-def critic_of(params):
-    return Recurrent(params["front"], params["value"], ("front", "value")) if "front" in params else FeedForward(params)
-
-
-class Mixer(nn.Module):
-    """Q_tot = |W2(s)|ᵀ ELU(|W1(s)|ᵀ q + b1(s)) + b2(s), or the sum."""
-
-    def __init__(self, params):
-        super().__init__()
-        self.nets = nn.ModuleDict({name: mlp(layers) for name, layers in params.items()})
-
-    def forward(self, q, state):
-        if not self.nets:
-            return q.sum()
-        weight_1 = self.nets["weight_1"](state).abs().reshape(len(q), -1)
-        hidden = nn.functional.elu(q @ weight_1 + self.nets["bias_1"](state))
-        return hidden @ self.nets["weight_2"](state).abs() + self.nets["bias_2"](state)[0]
-
-    def layers(self):
-        return {k: v for name, net in self.nets.items() for k, v in mlp_names(net, f"{name}.").items()}
-
-
-class Team(nn.Module):
-    """A network for every agent; with `shared` they are one, with `hybrid` they have one backbone."""
-
-    def __init__(self, actor, sharing, num_agents):
-        super().__init__()
-        self.own = {"backbone": sharing == "separate", "head": sharing != "shared"}
-        self.nets = nn.ModuleList()
-        for i in range(num_agents):
-            backbone, head = (
-                part_of(part, i) if self.own[name] else part for name, part in zip(self.own, actor, strict=True)
-            )
-            self.nets.append(Recurrent(backbone, head, ("backbone", "head")))
-        for net in self.nets:
-            if not self.own["backbone"]:
-                net.encoder, net.gru = self.nets[0].encoder, self.nets[0].gru
-            if not self.own["head"]:
-                net.head = self.nets[0].head
-
-    def own_parameters(self, i):
-        """Those that only agent i has."""
-        others = {p for j, net in enumerate(self.nets) if j != i for p in net.parameters()}
-        return [p for p in self.nets[i].parameters() if p not in others]
-
-    def dump(self, read):
-        each = [dump(net, read) for net in self.nets]
-        return {
-            name: np.stack([one[name] for one in each]) if self.own[name.split(".")[0]] else each[0][name]
-            for name in each[0]
-        }
+def team_of(actor, sharing, num_agents):
+    """Everything is shared, or with `hybrid` the backbone, or with `separate` nothing."""
+    own = {"backbone": sharing == "separate", "head": sharing != "shared"}
+    parts = {name: getattr(actor, name) for name in own}
+    shared = net_of({name: part for name, part in parts.items() if not own[name]})
+    return [
+        shared | net_of({name: part_of(part, i) for name, part in parts.items() if own[name]})
+        for i in range(num_agents)
+    ]
 
 
 def part_of(tree, i):
     return {name: part_of(x, i) for name, x in tree.items()} if isinstance(tree, dict) else tree[i]
 
 
+def own_parameters(team, i):
+    """Those that only agent i has."""
+    others = {p for j, net in enumerate(team) if j != i for p in net.values()}
+    return [p for p in team[i].values() if p not in others]
+
+
 def dump(net, read=lambda p: p):
-    """A number per parameter, such as itself or a moment of Adam's, by the name of the layer."""
-    if isinstance(net, Team):
-        return net.dump(read)
-    found = {}
-    for name, (layer, weight, bias) in net.layers().items():
-        found[f"{name}.weight"] = read(getattr(layer, weight)).detach().numpy().T.copy()
-        found[f"{name}.bias"] = read(getattr(layer, bias)).detach().numpy().copy()
-    return found
+    """The parameters by name, or something read of each, such as a moment of Adam's; a team's with an agent axis."""
+    if isinstance(net, list):
+        each = [dump(one, read) for one in net]
+        shared = {name for name, p in net[0].items() if p is net[1][name]}
+        return {name: x if name in shared else np.stack([one[name] for one in each]) for name, x in each[0].items()}
+    return {name: read(p).detach().numpy().copy() for name, p in net.items()}
+
+
+def dense(net, name, x):
+    return x @ net[f"{name}.weight"] + net[f"{name}.bias"]
+
+
+def mlp(net, x, prefix=""):
+    """ReLU between layers."""
+    for i in range(sum(name.startswith(prefix) for name in net) // 2):
+        x = dense(net, f"{prefix}layer_{i}", torch.relu(x) if i else x)
+    return x
+
+
+def recurrent(net, front, head, x, memory):
+    """Linear → GRU → ReLU → Linear: one step's output, and the memory after it."""
+    gru = [net[f"{front}.gru.{way}.{kind}"].t() for kind in ("weight", "bias") for way in ("input", "memory")]
+    memory = torch.gru_cell(dense(net, f"{front}.encoder", x)[None], memory[None], *gru)[0]
+    return dense(net, head, torch.relu(memory)), memory
+
+
+def act(net, obs, memory):
+    return recurrent(net, "backbone", "head", obs, memory)
+
+
+def judge(net, state, memory):
+    """A state's value, by either kind of critic."""
+    value, memory = (
+        recurrent(net, "front", "value", state, memory) if "value.bias" in net else (mlp(net, state), memory)
+    )
+    return value[0], memory
+
+
+def mix(net, q, state):
+    """Q_tot = |W2(s)|ᵀ ELU(|W1(s)|ᵀ q + b1(s)) + b2(s), or the sum."""
+    if not net:
+        return q.sum()
+    hidden = q @ mlp(net, state, "weight_1.").abs().reshape(len(q), -1) + mlp(net, state, "bias_1.")
+    return nn.functional.elu(hidden) @ mlp(net, state, "weight_2.").abs() + mlp(net, state, "bias_2.")[0]
 
 
 class Adam:
-    """A step down the gradient of some modules, after a clip of its global norm."""
+    """A step down the gradient of some networks, after a clip of its global norm."""
 
-    def __init__(self, modules, lr, eps, max_norm):
-        self.params = list(dict.fromkeys(p for module in modules for p in module.parameters()))
+    def __init__(self, nets, lr, eps, max_norm):
+        self.params = list(dict.fromkeys(p for net in nets for p in net.values()))
         self.adam, self.max_norm = torch.optim.Adam(self.params, lr=lr, eps=eps), max_norm
 
     def step(self, grads):
@@ -200,8 +150,7 @@ class Ppo:
     def __init__(self, hyper, state, trajectory):
         self.hyper, self.data = hyper, trajectory
         self.num_steps, self.num_envs, self.num_agents = trajectory.action.shape
-        self.team = Team(state.actor, hyper.sharing, self.num_agents)
-        self.critic = critic_of(state.critic)
+        self.team, self.critic = team_of(state.actor, hyper.sharing, self.num_agents), net_of(state.critic)
         self.critic_adam = Adam([self.critic], hyper.critic_lr, hyper.adam_eps, hyper.max_grad_norm)
         self.norm = [float(x) for x in state.value_norm]  # the running mean, mean square and weight
         self.stats, self.agreed = [], {}
@@ -214,7 +163,7 @@ class Ppo:
         if self.data.first[t, b]:
             memory = torch.zeros_like(memory)
         obs = seen.obs[t, b, i] if self.alive[t, b, i] else np.zeros_like(seen.obs[t, b, i])
-        logits, memory = self.team.nets[i](real(obs), memory)
+        logits, memory = act(self.team[i], real(obs), memory)
         legal = list(np.flatnonzero(seen.avail[t, b, i]))
         taken = torch.tensor(legal.index(self.data.action[t, b, i]))
         return torch.distributions.Categorical(logits=logits[legal]), taken, memory
@@ -246,7 +195,9 @@ class Ppo:
         advantage, target = np.zeros_like(data.record.value), np.zeros_like(data.record.value)
         for t, *at in reversed(list(np.ndindex(advantage.shape))):
             b = at[0]
-            after = self.critic(real(data.next_observation.state[t, *at]), real(data.memory.critic[t + 1, *at]))[0]
+            after, _ = judge(
+                self.critic, real(data.next_observation.state[t, *at]), real(data.memory.critic[t + 1, *at])
+            )
             future = 0.0 if data.terminated[t, b] else hyper.gamma * self.in_rewards(number(after))
             value = self.in_rewards(data.record.value[t, *at])
             goes_on = t + 1 < self.num_steps and not data.terminated[t, b] and not data.truncated[t, b]
@@ -269,10 +220,10 @@ class Ppo:
             for t in times:
                 if data.first[t, at[0]]:
                     memory = torch.zeros_like(memory)
-                value, memory = self.critic(real(data.observation.state[t, *at]), memory)
+                value, memory = judge(self.critic, real(data.observation.state[t, *at]), memory)
                 old, goal = real(data.record.value[t, *at]), real((target[t, *at] - mean) / spread)
-                clipped = old + (value[0] - old).clamp(-hyper.clip, hyper.clip)
-                errors = [nn.functional.huber_loss(v, goal, delta=hyper.huber) for v in (value[0], clipped)]
+                clipped = old + (value - old).clamp(-hyper.clip, hyper.clip)
+                errors = [nn.functional.huber_loss(v, goal, delta=hyper.huber) for v in (value, clipped)]
                 losses.append(torch.maximum(*errors))
         loss = torch.stack(losses).mean()
         grads = torch.autograd.grad(loss, self.critic_adam.params)
@@ -306,7 +257,7 @@ class Ppo:
             kl += number(ratio - 1 - change) / steps
             clipped += (abs(number(ratio) - 1) > hyper.clip) / steps
             entropy += number(policy.entropy()) / steps
-        params = list(self.team.nets[i].parameters())
+        params = list(self.team[i].values())
         grads = torch.autograd.grad(-total, params) if torch.is_tensor(total) else map(torch.zeros_like, params)
         return dict(zip(params, grads, strict=True)), {"approx_kl": kl, "clip_fraction": clipped, "entropy": entropy}
 
@@ -318,7 +269,7 @@ class Ppo:
         for i in range(self.num_agents):
             steps = list(self.along(i, self.chunks))
             gain = sum(float(advantage[t, b, i]) * log_prob for t, b, _, log_prob in steps) / len(steps)
-            rows.append(flat(torch.autograd.grad(gain, self.team.own_parameters(i))))
+            rows.append(flat(torch.autograd.grad(gain, own_parameters(self.team, i))))
         weights = shortest(torch.stack(rows).numpy())
         u = real(weights) @ torch.stack(rows)
         self.agreed = {"weights": weights, "u_norm": number(u.norm())}
@@ -327,7 +278,7 @@ class Ppo:
     def add(self, u, i, grads):
         if u is None:
             return
-        params = self.team.own_parameters(i)
+        params = own_parameters(self.team, i)
         for p, part in zip(params, u.split([p.numel() for p in params]), strict=True):
             grads[p] = grads[p] - self.hyper.weight * part.reshape(p.shape)
 
@@ -335,7 +286,7 @@ class Ppo:
 class Mappo(Ppo):
     def __init__(self, hyper, state, trajectory):
         super().__init__(hyper, state, trajectory)
-        self.actor_adam = Adam([self.team], hyper.lr, hyper.adam_eps, hyper.max_grad_norm)
+        self.actor_adam = Adam(self.team, hyper.lr, hyper.adam_eps, hyper.max_grad_norm)
         self.adams = [self.actor_adam, self.critic_adam]
 
     def iterate(self, minibatches):
@@ -350,23 +301,22 @@ class Mappo(Ppo):
                 live = [np.mean(live)] * self.num_agents
             for i in range(self.num_agents):
                 mine, stat = self.ascent(i, chunks, advantage, whole, max(live[i], 1))
-                own = self.team.own_parameters(i)
+                own = set(own_parameters(self.team, i))
                 for p, g in mine.items():
-                    grads[p] += g if p in set(own) else g / self.num_agents
+                    grads[p] += g if p in own else g / self.num_agents
                 self.add(u, i, grads)
                 stats.append(stat)
             norm = self.actor_adam.step(grads)
-            each = {name: np.mean([s[name] for s in stats[1:]]) for name in stats[1]}
-            self.stats.append(stats[0] | each | {"grad_norm": norm})
+            self.stats.append(stats[0] | means(stats[1:]) | {"grad_norm": norm})
 
     def metrics(self):
-        return {k: np.mean([s[k] for s in self.stats]) for k in self.stats[0]}
+        return self.agreed | means(self.stats)
 
 
 class Happo(Ppo):
     def __init__(self, hyper, state, trajectory):
         super().__init__(hyper, state, trajectory)
-        self.actor_adams = [Adam([net], hyper.lr, hyper.adam_eps, hyper.max_grad_norm) for net in self.team.nets]
+        self.actor_adams = [Adam([net], hyper.lr, hyper.adam_eps, hyper.max_grad_norm) for net in self.team]
         self.adams = [*self.actor_adams, self.critic_adam]
         self.compound = np.ones((self.num_steps, self.num_envs))
 
@@ -405,9 +355,9 @@ class Qmix:
 
     def __init__(self, hyper, num_agents, state):
         self.hyper, self.num_agents = hyper, num_agents
-        self.team, self.mixer = Team(state.agent, hyper.sharing, num_agents), Mixer(state.mixer)
-        self.target = Team(state.target.agent, hyper.sharing, num_agents), Mixer(state.target.mixer)
-        self.adam = Adam([self.team, self.mixer], hyper.lr, hyper.adam_eps, hyper.max_grad_norm)
+        self.team, self.mixer = team_of(state.agent, hyper.sharing, num_agents), net_of(state.mixer)
+        self.target = team_of(state.target.agent, hyper.sharing, num_agents), net_of(state.target.mixer)
+        self.adam = Adam([*self.team, self.mixer], hyper.lr, hyper.adam_eps, hyper.max_grad_norm)
         self.adams = [self.adam]
         self.running, self.episodes, self.copied, self.stats = {}, [], 0, []
 
@@ -428,11 +378,12 @@ class Qmix:
     def values(self, team, episode):
         """Q_i(·) at every moment, the last included: [moment][agent]."""
         along = []
-        for i, net in enumerate(team.nets):
-            memory, last = torch.zeros(net.head.in_features).double(), torch.zeros(net.head.out_features).double()
+        for i, net in enumerate(team):
+            memory, last = (torch.zeros(size).double() for size in net["head.weight"].shape)
             each = []
             for t, (obs, *_) in enumerate(episode["seen"]):
-                q, memory = net(torch.cat([real(obs[i]), last, torch.eye(self.num_agents).double()[i]]), memory)
+                seen = torch.cat([real(obs[i]), last, torch.eye(self.num_agents).double()[i]])
+                q, memory = act(net, seen, memory)
                 each.append(q)
                 if t < len(episode["action"]):
                     last = torch.eye(len(q)).double()[episode["action"][t][i]]
@@ -452,7 +403,7 @@ class Qmix:
                     max(np.flatnonzero(legal), key=lambda a, q=q: q[a]) for q, legal in zip(now, avail, strict=True)
                 ]
                 picked = torch.stack([q[a] for q, a in zip(other, best, strict=True)])
-                judged.append(float(self.target[1](picked, real(state))))
+                judged.append(float(mix(self.target[1], picked, real(state))))
         team, goals = [], [0.0] * steps
         for t in reversed(range(steps)):
             ahead = judged[t + 1]
@@ -463,7 +414,7 @@ class Qmix:
             goals[t] = hyper.reward_scale * episode["reward"][t] + hyper.gamma * ahead
         for t in range(steps):
             done = torch.stack([q[a] for q, a in zip(values[t], episode["action"][t], strict=True)])
-            team.append(self.mixer(done, real(episode["seen"][t][1])))
+            team.append(mix(self.mixer, done, real(episode["seen"][t][1])))
         return torch.stack(team), real(goals)
 
     def learn(self, numbers):
@@ -481,7 +432,7 @@ class Qmix:
 
     def realign(self, grads):
         """Γ_i (g_i + u*) with Γ_i = (‖u*‖² + g_i·u*) / (‖g_i‖² + ‖u*‖²); of the loss, so every sign is turned."""
-        params = [self.team.own_parameters(i) for i in range(self.num_agents)]
+        params = [own_parameters(self.team, i) for i in range(self.num_agents)]
         rows = torch.stack([flat([grads[p] for p in own]) for own in params])
         u = real(shortest(rows.numpy())) @ rows
         factors = (u @ u + rows @ u) / ((rows**2).sum(1) + u @ u)

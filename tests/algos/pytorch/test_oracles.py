@@ -158,10 +158,10 @@ def test_acting_records_what_the_networks_say_step_by_step(critic, spec):
             memory = oracle.real(trajectory.memory.critic[0, *at])
             for t in range(STEPS):
                 memory = memory * (not trajectory.first[t, b])
-                value, memory = learner.critic(oracle.real(trajectory.observation.state[t, *at]), memory)
+                value, memory = oracle.judge(learner.critic, oracle.real(trajectory.observation.state[t, *at]), memory)
                 compare(
                     {"memory": trajectory.memory.critic[t + 1, *at], "value": trajectory.record.value[t, *at]},
-                    {"memory": memory.detach().numpy(), "value": oracle.number(value[0])},
+                    {"memory": memory.detach().numpy(), "value": oracle.number(value)},
                 )
 
 
