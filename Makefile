@@ -49,9 +49,10 @@ test-all: setup
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations 20
 	$(MAKE) test-other test-torch test-cluster test-football test-browser
 
-# The PyTorch bridge, in an environment of its own: torch 2.13.0 is a build without CUDA, and nothing else here needs it.
+# The PyTorch bridge, and the algorithms against learners in PyTorch, in an environment of its own: torch 2.13.0 is a build
+# without CUDA, and nothing else here needs it.
 test-torch: .venv-torch/ready
-	.venv-torch/bin/python -m pytest tests/consensus/pytorch
+	.venv-torch/bin/python -m pytest tests/consensus/pytorch tests/algos/pytorch
 
 .venv-torch/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-torch
