@@ -27,6 +27,10 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 FILES = sorted(ROOT.rglob("*.py"))
 
 
+def test_there_are_at_most_nine_layers():
+    assert len(LAYERS) <= 9
+
+
 def room(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
@@ -134,7 +138,11 @@ def test_every_room_says_what_it_holds_what_it_imports_and_where_to_begin(name):
     said = ast.get_docstring(ast.parse((ROOT / name / "__init__.py").read_text())) or ""
     assert len(said.splitlines()) >= 3, "a room's docstring has some five lines"
     assert re.search(r"[Oo]pen\s+`\w+`\s+first", said), "which file to open first"
-    assert re.search(r"Imports\s", said), "what the room may import"
+    allowed = re.search(r"Imports\s([^.]*)\.", said)
+    assert allowed, "what the room may import"
+    if not re.search("every|below", allowed[1]):
+        found = set().union(*(imports(path) for path in (ROOT / name).rglob("*.py"))) - {name, "version"}
+        assert found <= set(re.findall(r"\w+", allowed[1])), "it imports more than it says"
 
 
 def test_the_concepts_page_lists_the_rooms_in_the_order_of_their_layers():

@@ -18,7 +18,7 @@ from grasp import config as configs
 from grasp.dashboard.discovery import Found, find_runs, held_locks, read_document, resolve_root
 from grasp.dashboard.sampling import Latest, latest
 from grasp.dashboard.tail import Tail, number
-from grasp.runs.lock import STALE, here
+from grasp.runs.lock import CLAIM, STALE, here
 from grasp.runs.metrics_log import is_finished
 from grasp.types import GraspError
 
@@ -185,7 +185,7 @@ def _update(seed: Seed, locks: set[int]) -> None:
 
 def _is_locked_elsewhere(folder: Path) -> bool:
     """Whether a process on another machine has renewed its lock file recently."""
-    path = folder / "claim.json"
+    path = folder / CLAIM
     try:
         renewed = os.stat(path, follow_symlinks=False).st_mtime
     except OSError:

@@ -21,6 +21,7 @@ from typing import IO, Any
 
 from grasp.types import GraspError
 
+CLAIM = "claim.json"
 RENEWED = 5.0
 """Seconds between two touches."""
 STALE = 60.0
@@ -48,7 +49,7 @@ class Lock:
     """The lock on a folder, held until another process has taken it over or it is released."""
 
     def __init__(self, folder: Path):
-        self.folder, self.path = folder, folder / "claim.json"
+        self.folder, self.path = folder, folder / CLAIM
         self.token = uuid.uuid4().hex
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.renew, daemon=True)
