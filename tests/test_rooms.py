@@ -1,6 +1,7 @@
 """What a reader of the code relies on: rooms, imports that run one way, and a library that stands alone."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -120,7 +121,10 @@ def test_importing_the_library_pulls_in_nothing_heavy_and_changes_no_setting():
         "print([m for m in ('matplotlib', 'rich', 'jaxmarl', 'safetensors', 'flax', 'torch', 'PIL') if m in sys"
         ".modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True, env=plain
+    )
     assert done.stdout.strip() == "[]"
 
 
