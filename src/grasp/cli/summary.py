@@ -39,13 +39,13 @@ def shown(value: float | None) -> str:
 
 def score_rows(run: Run, scores: dict[int, Scores], checkpoint: int | None = None) -> list[dict[str, Any]]:
     """An evaluation as plain values, one row per seed. `checkpoint` is the steps of its policy, None for the best."""
-    rows = []
+    rows, has_wins = [], envs.make(run.config.env).spec.has_wins
     for seed, score in scores.items():
         row = {"run": str(run.path), "algo": run.config.algo, "env": run.config.env, "seed": seed, "greedy": True}
         row["checkpoint"] = checkpoint
         row |= {Metric.EPISODES: len(score.returned), Metric.RETURN_MEAN: score.returned.mean()}
         row[Metric.RETURNS] = score.returned
-        if envs.make(run.config.env).spec.has_wins:
+        if has_wins:
             row |= {Metric.WIN_RATE: score.won.mean(), Metric.WINS: score.won.astype(int)}
         rows.append(plain(row))
     return rows

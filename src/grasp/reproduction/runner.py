@@ -24,7 +24,7 @@ from grasp.launch.local import resolved
 from grasp.launch.progress import RunProgress, RunTable
 from grasp.reproduction.suites import BUDGETS, COUNTERPARTS, SUITES, Budget, Entry, Suite
 from grasp.training.runner import Built
-from grasp.types import GraspError, suggest
+from grasp.types import Env, GraspError, Host, suggest
 
 
 class SuiteRun(NamedTuple):
@@ -33,6 +33,16 @@ class SuiteRun(NamedTuple):
     label: str
     path: Path
     config: Config
+
+
+class Scenarios(NamedTuple):
+    """The environments of a suite on this machine."""
+
+    playable: dict[str, str]
+    """The environments to run, each with the suite's environment (itself, or the one it replaces)."""
+    made: dict[str, Env | Host]
+    missing: list[str]
+    """A message per environment that is left out."""
 
 
 def reproduce(
@@ -54,14 +64,14 @@ def reproduce(
     address_of(on)
     console = console or Console()
     home = Path(out) if out else Path("reproduced") / f"{suite}-{budget}{'-jax' * counterparts}"
-    playable, missing = scenarios(chosen, suite, budget, counterparts, console)
+    playable, made, missing = scenarios(chosen, suite, budget, counterparts, console)
     items = [plan(home, env, entry, chosen, long, options) for env in playable for entry in chosen.entries]
     for item in items:
         check(item)
     lengths = sorted({item.config.steps for item in items})
     length = " to ".join(f"{steps:,}" for steps in dict.fromkeys((lengths[0], lengths[-1])))
     show(console, f"{suite}: {chosen.shows}. {len(items)} runs of {length} steps in {home}")
-    failures = train(items, on, console)
+    failures = train(items, made, on, console)
     if failures:
         raise GraspError(f"{'; '.join(failures)}; type the same command to continue with the unfinished runs")
     result = api.compare(
@@ -88,20 +98,14 @@ def show(console: Console, message: str) -> None:
     console.print(Text(message), soft_wrap=True)
 
 
-def scenarios(
-    suite: Suite, name: str, budget: str, counterparts: bool, console: Console
-) -> tuple[dict[str, str], list[str]]:
-    """The environments to run, each mapped to the suite's environment (itself, or the one it replaces), and a message
-    per environment that is left out."""
-    playable, missing = {}, []
+def scenarios(suite: Suite, name: str, budget: str, counterparts: bool, console: Console) -> Scenarios:
+    """The suite's environments, made; those that cannot run here are left out, and named."""
+    playable, made, missing = {}, {}, []
     for env in suite.envs:
-        stand_in = COUNTERPARTS.get(env)
-        if counterparts and stand_in:
-            playable[stand_in] = env
-            continue
+        chosen = COUNTERPARTS.get(env, env) if counterparts else env
         try:
-            envs.make(env)
-            playable[env] = env
+            made[chosen] = envs.make(chosen)
+            playable[chosen] = env
         except GraspError as reason:
             missing.append(f"{env} is left out: {reason}")
     for message in missing:
@@ -113,7 +117,7 @@ def scenarios(
     if not playable:
         hint = f"type: {command}" if offered else "and none has a JAX counterpart; type: grasp doctor"
         raise GraspError(f"no environment of {name} can run here{';' if offered else ','} {hint}")
-    return playable, missing
+    return Scenarios(playable, made, missing)
 
 
 def paper_scores(suite: Suite, playable: dict[str, str]) -> dict[tuple[str, str], str]:
@@ -153,10 +157,9 @@ def is_begun(item: SuiteRun) -> bool:
     return item.path.exists() and not runs.is_unbegun(item.path)
 
 
-def train(items: list[SuiteRun], on: str, console: Console) -> list[str]:
+def train(items: list[SuiteRun], made: dict[str, Env | Host], on: str, console: Console) -> list[str]:
     """Train the unfinished runs; return the error messages of those that failed."""
     begun = {item: runs.find(item.path) for item in items if is_begun(item)}
-    made = {env: envs.make(env) for env in {item.config.env for item in items}}
     built = {item: Built(made[item.config.env], algos.make(item.config, made[item.config.env].spec)) for item in items}
     left = {item: tasks_of(begun[item], built[item]) if item in begun else [] for item in items}
     titles = {item: f"[{index}/{len(items)}] {item.label} on {item.config.env}" for index, item in enumerate(items, 1)}
