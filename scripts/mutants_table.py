@@ -95,7 +95,7 @@ VALUE_NORM = (
         "algos/value_norm.py",
         "norm.mean + step * (returns.mean() - norm.mean)",
         "norm.mean + step * returns.mean()",
-        ("algos/test_value_norm.py::test_many_updates_average_all_batches_alike",),
+        ("algos/test_value_norm.py::test_older_batches_weigh_less_by_the_decay",),
     ),
 )
 
@@ -781,6 +781,18 @@ GRU = (
         "memory + update * (candidate - memory)",
         ("nn/test_gru.py::test_gru_step_follows_the_pytorch_equations",),
     ),
+    Mutant(
+        "nn/critic.py",
+        'gru.encoded_gru(params["front"], memory, state, first)',
+        'gru.encoded_gru(params["front"], memory, state, jnp.zeros_like(first))',
+        ("algos/test_mappo.py::test_the_recurrent_critic_sees_the_values_of_the_rollout",),
+    ),
+    Mutant(
+        "nn/actor.py",
+        "jax.vmap(layers.dense, in_axes=(0, -2), out_axes=-2)(head, activated)",
+        "jax.vmap(layers.dense, in_axes=(0, -2), out_axes=-2)(jax.tree.map(lambda x: x[::-1], head), activated)",
+        ("algos/test_qmix.py::test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit[cut-0.6-0.9-10.0]",),
+    ),
 )
 
 TRAINING = (
@@ -971,6 +983,18 @@ MA2E = (
         "step = end[:, None] + jnp.arange(1 - hyper.window, 1)[None]",
         "step = end[:, None] + jnp.arange(hyper.window)[None] - hyper.window",
         ("algos/test_ma2e.py::test_a_window_is_cut_from_its_episode_and_padded_before_its_start[paper]",),
+    ),
+    Mutant(
+        "algos/ma2e/algorithm.py",
+        "epsilon = None if greedy else exploration.epsilon(hyper, state.env_steps)",
+        "epsilon = exploration.epsilon(hyper, state.env_steps)",
+        ("algos/test_ma2e.py::test_greedy_play_is_the_best_legal_action_of_what_is_perceived",),
+    ),
+    Mutant(
+        "nn/transformer.py",
+        "jnp.where(visible[..., None, None, :], logits, HIDDEN_LOGIT)",
+        "logits",
+        ("algos/test_autoencoder.py::test_unknown_tokens_never_matter_and_every_known_one_does",),
     ),
     Mutant(
         "algos/ma2e/autoencoder.py",
