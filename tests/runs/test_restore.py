@@ -12,6 +12,6 @@ def test_evaluations_are_ranked_by_wins_then_by_return_and_one_that_diverged_is_
         {"return_mean": 3.0, "win_rate": 0.5},
         {"return_mean": 1.0, "win_rate": 1.0},
     ]
-    assert sorted(ordered[::-1], key=rank) == ordered
+    assert sorted([ordered[i] for i in (3, 0, 5, 2, 1, 4)], key=rank) == ordered
     without_wins = [{"return_mean": score} for score in (None, -1.0, 0.0, 2.0)]
-    assert sorted(without_wins[::-1], key=rank) == without_wins
+    assert sorted([without_wins[i] for i in (3, 0, 2, 1)], key=rank) == without_wins
