@@ -994,7 +994,7 @@ MA2E = (
         "nn/transformer.py",
         "jnp.where(visible[..., None, None, :], logits, HIDDEN_LOGIT)",
         "logits",
-        ("algos/test_autoencoder.py::test_unknown_tokens_never_matter_and_every_known_one_does",),
+        ("algos/test_autoencoder.py::test_the_whole_forward_pass_equals_numpy_token_by_token[paper]",),
     ),
     Mutant(
         "algos/ma2e/autoencoder.py",
