@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # A second supported interpreter, if this machine has one, for the fast tests.
 OTHER := $(shell for p in python3.12 $(HOME)/.pyenv/versions/3.12.*/bin/python; do $$p -c '' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: setup demo pictures results test test-all test-other test-torch test-cluster football test-football browser test-browser lint types bench-smoke clean
+.PHONY: setup demo pictures results test test-all test-other test-torch test-cluster football test-football browser test-browser mutants lint types bench-smoke clean
 
 setup: $(VENV)/ready
 
@@ -111,6 +111,11 @@ ifneq ($(OTHER),)
 	$(MAKE) setup VENV=.venv-3.12 PYTHON=$(OTHER)
 	.venv-3.12/bin/python -m pytest -n 2 --dist loadgroup -m 'not full' $(OTHER_TESTS)
 endif
+
+# Whether the tests notice mistakes: each row of scripts/mutants_table.py in a copy. `SAMPLE=10` takes ten rows.
+SAMPLE :=
+mutants: setup
+	$(BIN)/python scripts/mutants.py $(if $(SAMPLE),--sample $(SAMPLE))
 
 lint: setup
 	$(BIN)/ruff check .

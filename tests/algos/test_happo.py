@@ -81,6 +81,16 @@ def test_a_dead_agent_s_ratio_is_1():
     assert not alive.all()
 
 
+def test_a_ratio_starts_from_the_memory_with_which_the_rollout_began():
+    """The old policy's ratio is 1, also along a rollout that begins in the middle of an episode."""
+    _, _, state, trajectory = world(SPREAD, SMALL)
+    later = jax.tree.map(lambda x: x[3:], trajectory)
+    assert not later.first[0].any()
+    one = jax.tree.map(lambda x: x[1:2], state.actor)
+    found = jax.jit(partial(happo.ratio, SMALL))(one, later, jnp.asarray(1))
+    np.testing.assert_allclose(found, 1.0, atol=1e-5)
+
+
 def test_an_agent_that_does_not_move_leaves_the_compound_ratio_at_1():
     still = ppo.Optimisers(optax.sgd(0.0), optax.sgd(0.0))
     _, _, state, trajectory = world(SPREAD, SMALL)

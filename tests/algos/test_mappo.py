@@ -2,6 +2,7 @@
 one agent."""
 
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,9 @@ from grasp.algos import grasp as realign
 from grasp.algos import minibatches as batches
 from grasp.consensus import consensus
 from grasp.nn import actor as actors
+from grasp.nn import critic as critics
 from grasp.nn import gru, layers
+from grasp.types import Observation
 
 
 @pytest.mark.parametrize("sharing", ["shared", "hybrid", "separate"])
@@ -31,8 +34,6 @@ def test_the_update_sees_the_log_probabilities_of_the_rollout(env_name, sharing)
 
 
 def test_the_recurrent_critic_sees_the_values_of_the_rollout():
-    from grasp.nn import critic as critics
-
     hyper = replace(SMALL, critic="gru")
     _, _, state, _, trajectory = world("probe/truncation", hyper)
     batch = prepare(hyper, state, trajectory)
@@ -45,6 +46,121 @@ def test_the_recurrent_critic_sees_the_values_of_the_rollout():
     inside = ~np.asarray(trajectory.first[1:])
     np.testing.assert_allclose(next_value[:-1][inside], trajectory.record.value[1:][inside], atol=1e-5)
     assert (np.abs(next_value[:-1] - trajectory.record.value[1:])[~inside] > 1e-4).any()
+
+
+def test_the_recurrent_critic_bootstraps_from_its_memory_after_the_step():
+    """With lambda 0 a target is the reward and the discounted value of what follows, for which the critic remembers
+    the step itself. Step by step, from the start."""
+    hyper = replace(SMALL, critic="gru", gae_lambda=0.0, value_norm=False)
+    _, _, state, _, trajectory = world("probe/truncation", hyper)
+    memory, seen, after = jnp.zeros_like(trajectory.memory.critic[0]), trajectory.observation, []
+    for t in range(hyper.rollout):
+        memory = jnp.where(trajectory.first[t][:, None], 0.0, memory)
+        _, memory = critics.value_step(state.critic, "gru", memory, seen.state[t])
+        after.append(critics.value_step(state.critic, "gru", memory, trajectory.next_observation.state[t])[0])
+    following = np.where(trajectory.terminated, 0.0, np.stack(after))
+    advantage, target = ppo.estimate(hyper, state, trajectory)
+    np.testing.assert_allclose(target, trajectory.reward + hyper.gamma * following, atol=1e-5)
+    np.testing.assert_allclose(advantage, target - trajectory.record.value, atol=1e-5)
+    assert trajectory.truncated.any()
+
+
+def test_value_norm_follows_the_targets_and_not_the_values():
+    rng = np.random.default_rng(0)
+    seen, value = rng.normal(size=(2, 3, 4, 5)).astype(np.float32), rng.normal(size=(2, 3, 4)).astype(np.float32)
+    target = jnp.asarray(7 + 3 * value)
+    steps = batches.Steps(*[()] * 10)._replace(
+        state=jnp.asarray(seen), value=jnp.asarray(value), target=target, first=jnp.zeros((2, 3, 4), bool)
+    )
+    critic, sgd = critics.critic_init(jax.random.key(0), "mlp", 5, SMALL.hidden), optax.sgd(0.1)
+    state = ppo.State((), critic, (), sgd.init(critic), value_norm.value_norm_init())
+    tiles = batches.Batch(steps, ppo.Memory(jnp.zeros((2, 4, 1, 8)), jnp.zeros((2, 4, 0))))
+    after, _ = jax.jit(partial(ppo.critic_step, SMALL, sgd))(state, tiles)
+    mean, spread = value_norm.moments(after.value_norm)
+    assert mean == pytest.approx(float(target.mean()), rel=1e-3)
+    assert spread == pytest.approx(float(target.std()), rel=1e-3)
+
+
+def test_every_epoch_shuffles_all_chunks_anew():
+    number = 12
+    hyper = replace(SMALL, epochs=3, minibatches=4)
+    batch = batches.Batch(batches.Steps(*[()] * 10)._replace(first=jnp.zeros((5, number), bool)), ())
+    schedule = ppo.shuffled(hyper, batch, jax.random.key(0))
+    assert schedule.shape == (3 * 4, number // 4)
+    epochs = [tuple(epoch) for epoch in np.asarray(schedule.reshape(3, number)).tolist()]
+    assert all(sorted(epoch) == list(range(number)) for epoch in epochs)
+    other = ppo.shuffled(hyper, batch, jax.random.key(1)).reshape(3, number)
+    orders = {tuple(range(number)), *epochs, *map(tuple, np.asarray(other).tolist())}
+    assert len(orders) == 1 + 3 + 3, "neither in order nor twice in the same order"
+
+
+def looked(state, obs, alive, greedy, copies=1):
+    """The decision of two agents on the same observation in every copy; both have the first two actions of three."""
+    avail = jnp.broadcast_to(jnp.array([True, True, False]), (copies, 2, 3))
+    seen = Observation(
+        jnp.broadcast_to(obs, (copies, *obs.shape)), jnp.zeros((copies, 6)), avail, jnp.broadcast_to(alive, (copies, 2))
+    )
+    memory = ppo.Memory(jnp.zeros((copies, 2, SMALL.hidden)), jnp.zeros((copies, 0)))
+    return ppo.decide(SMALL, state, memory, seen, jax.random.key(3), greedy)
+
+
+def decided():
+    """A state whose policies are far from uniform, and two agents' observations."""
+    _, _, state, _, _ = world(MASKED, SMALL)
+    noise = jax.random.normal(jax.random.key(1), state.actor.head["weight"].shape)
+    head = state.actor.head | {"weight": 3 * noise}
+    return state._replace(actor=state.actor._replace(head=head)), jax.random.normal(jax.random.key(2), (2, 4))
+
+
+def test_greedy_actions_are_the_most_probable_legal_ones_and_others_are_drawn():
+    state, obs = decided()
+    alive, copies = jnp.array([True, True]), 4000
+    best = np.asarray(looked(state, obs, alive, True).preference[0])
+    assert (np.asarray(looked(state, obs, alive, True, 5).action) == best.argmax(-1)).all()
+    drawn = np.asarray(looked(state, obs, alive, False, copies).action)
+    share = np.stack([np.bincount(drawn[:, agent], minlength=3) for agent in range(2)]) / copies
+    np.testing.assert_allclose(share, best, atol=4 * np.sqrt(0.25 / copies))
+    assert (share[:, :2] > 0.02).all()
+    assert (share[:, 2] == 0).all()
+
+
+def test_a_dead_agent_with_several_legal_actions_acts_on_zeros():
+    state, obs = decided()
+    alive = jnp.array([True, False])
+    found, blind = (looked(state, seen, alive, False) for seen in (obs, obs.at[1].set(0.0)))
+    assert distance(found._replace(memory=found.memory.actor), blind._replace(memory=blind.memory.actor)) == 0
+    living = looked(state, obs, jnp.array([True, True]), False)
+    assert distance(found.memory.actor, living.memory.actor) > 1e-2
+
+
+@pytest.mark.parametrize("part", ["surrogate", "entropy"])
+def test_the_steps_of_a_dead_agent_with_several_legal_actions_do_not_count(part):
+    rng = np.random.default_rng(0)
+    shape = (3, 4, 2)
+    logits = rng.normal(size=(*shape, 3)).astype(np.float32)
+    advantage, log_prob = rng.normal(size=(2, *shape)).astype(np.float32)
+    alive = (rng.random(shape) < 0.6).astype(np.float32)
+    steps = batches.Steps(*[()] * 10)._replace(
+        avail=jnp.ones((*shape, 3), bool),
+        alive=jnp.asarray(alive),
+        action=jnp.asarray(rng.integers(3, size=shape)),
+        advantage=jnp.asarray(advantage),
+        log_prob=jnp.asarray(log_prob),
+    )
+    weight = ppo.step_weights(SMALL, steps.alive)
+
+    def total(logits):
+        if part == "entropy":
+            return ppo.entropy_sum(logits, steps, weight)[0]
+        return ppo.surrogate_sum(logits, steps, weight, 1e9)[0]
+
+    log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    taken = np.take_along_axis(log_probs, np.asarray(steps.action)[..., None], -1)[..., 0]
+    gain = np.exp(taken - log_prob) * advantage if part == "surrogate" else -(np.exp(log_probs) * log_probs).sum(-1)
+    expected = sum(gain[..., agent][alive[..., agent] > 0].mean() for agent in range(2))
+    assert float(total(jnp.asarray(logits))) == pytest.approx(expected, rel=1e-5)
+    slope = np.abs(jax.grad(total)(jnp.asarray(logits))).max(-1)
+    assert ((slope > 0) == (alive > 0)).all()
 
 
 def test_garbage_in_a_dead_agent_s_entries_changes_nothing():

@@ -30,16 +30,18 @@ def test_the_gradient_is_clipped_by_its_norm_not_by_its_entries():
     np.testing.assert_allclose(after["a"], [0.6 / 1.6, 0.8 / 1.8], rtol=1e-5)
 
 
-def test_with_decay_the_learning_rate_anneals_linearly_to_0_over_that_many_environment_steps():
-    """4 iterations of 60 environment steps, 3 optimiser steps each; Adam's first update is the learning rate itself."""
-    hyper = replace(SMALL, decay=DECAY, adam_eps=1e-12, lr=0.5)
+@pytest.mark.parametrize("minibatches", [1, 2])
+def test_with_decay_the_learning_rate_anneals_linearly_to_0_over_that_many_environment_steps(minibatches):
+    """4 iterations of 60 environment steps; Adam's first update is the learning rate itself."""
+    hyper = replace(SMALL, decay=DECAY, adam_eps=1e-12, lr=0.5, minibatches=minibatches)
+    steps = 4 * SMALL.epochs * minibatches
     optimiser = ppo.optimisers(hyper).actor
     params, moves = {"a": jnp.zeros(())}, []
     state = optimiser.init(params)
-    for _ in range(4 * hyper.epochs + 1):
+    for _ in range(steps + 1):
         updates, state = optimiser.update({"a": jnp.ones(())}, state, params)
         moves.append(-float(updates["a"]))
-    np.testing.assert_allclose(moves, 0.5 * (1 - np.arange(13) / 12), atol=1e-5)
+    np.testing.assert_allclose(moves, 0.5 * (1 - np.arange(steps + 1) / steps), atol=1e-5)
 
 
 @pytest.mark.parametrize("taken", [True, False])

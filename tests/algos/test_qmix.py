@@ -570,6 +570,15 @@ def test_each_agent_explores_by_itself_with_probability_epsilon(env_steps, epsil
     assert (other[:, 0] & other[:, 1]).mean() == pytest.approx(rate[0] * rate[1], abs=bound)
 
 
+def test_which_action_is_explored_does_not_depend_on_whether_one_explores():
+    """Of two actions the worse is taken in half of the explorations. If one number decided both, whether to explore
+    and which action to take, it would be a quarter."""
+    keys = jax.random.split(jax.random.key(0), 4000)
+    q, avail = jnp.array([[0.0, 1.0]]), jnp.ones((1, 2), bool)
+    action = jax.vmap(lambda key: exploration.choose(q, avail, jnp.array(0.5), key))(keys)
+    assert (action == 0).mean() == pytest.approx(0.25, abs=0.03)
+
+
 def test_greedy_play_takes_the_best_legal_action_whatever_epsilon_is():
     given = case("hybrid")
     seen, decision = decisions(env_steps=0, number=40, greedy=True)

@@ -40,3 +40,16 @@ def test_denormalise_undoes_normalise():
 def test_the_spread_never_falls_below_its_floor():
     norm = value_norm.value_norm_update(value_norm.value_norm_init(), jnp.full(8, 3.0))
     assert value_norm.moments(norm)[1] == pytest.approx(0.1)
+
+
+def test_older_batches_weigh_less_by_the_decay(monkeypatch):
+    """With a decay that a few updates can show."""
+    monkeypatch.setattr(value_norm, "DECAY", 0.8)
+    batches = np.random.default_rng(2).normal(5, 3, size=(6, 10)).astype(np.float32)
+    norm = value_norm.value_norm_init()
+    for batch in batches:
+        norm = value_norm.value_norm_update(norm, jnp.asarray(batch))
+    weight = 0.8 ** np.arange(5, -1, -1)
+    mean, square = (np.average((batches**power).mean(1), weights=weight) for power in (1, 2))
+    assert value_norm.moments(norm)[0] == pytest.approx(mean, rel=1e-5)
+    assert value_norm.moments(norm)[1] == pytest.approx(np.sqrt(square - mean**2), rel=1e-4)

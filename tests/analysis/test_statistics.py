@@ -124,6 +124,14 @@ def test_probability_of_improvement_interval_is_that_of_plain_resampling():
     np.testing.assert_allclose(statistics.probability_of_improvement(a, b, reps=20_000)[1], plain, atol=0.02)
 
 
+def test_the_two_sides_of_an_improvement_are_resampled_apart():
+    """One resample for both would put every probability of a side against itself at a half."""
+    scores = [1.0, 2.0, 3.0, 4.0]
+    probability, interval = statistics.probability_of_improvement(scores, scores)
+    low, high = interval or pytest.fail("no interval")
+    assert low < 0.3 < probability == 0.5 < 0.7 < high
+
+
 def test_probability_of_improvement_with_a_diverged_seed_is_unknown():
     probability, interval = statistics.probability_of_improvement([1.0, np.nan], [0.0, 0.0])
     assert np.isnan(probability)

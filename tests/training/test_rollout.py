@@ -120,3 +120,81 @@ def test_an_evaluation_scores_each_episode_once_and_stops_at_its_end():
     np.testing.assert_array_equal(scores.length, np.where(scores.won, 3, HORIZON))
     np.testing.assert_array_equal(scores.returned, 2 * scores.length)
     assert 0.3 < scores.won.mean() < 0.7
+
+
+# Keys: every number that is drawn shows itself
+
+
+def drawing_env() -> Env:
+    """Episodes of three steps. A reset's draw is the state, and a step's is the reward."""
+    spec = EnvSpec("test/drawing", num_agents=1, obs_dim=1, state_dim=1, num_actions=2, horizon=3)
+
+    def observe(draw):
+        return Observation(jnp.zeros((1, 1)), draw[None], jnp.ones((1, 2), bool), jnp.ones(1, bool))
+
+    def reset(key):
+        draw = jax.random.uniform(key)
+        return (draw, jnp.int32(0)), observe(draw)
+
+    def step(env_state, action, key):
+        draw, clock = env_state
+        over = clock == 2
+        return (draw, clock + 1), Step(observe(draw), jax.random.uniform(key), over, jnp.array(False), over)
+
+    return Env(spec, reset, step)
+
+
+def drawing() -> Algorithm:
+    """It records a draw per copy."""
+
+    def act(state, memory, observation, key, greedy):
+        copies = observation.alive.shape[0]
+        draws = jax.vmap(jax.random.uniform)(jax.random.split(key, copies))
+        return Decision(jnp.zeros((copies, 1), int), memory, draws)
+
+    return remembering()._replace(act=act)
+
+
+def test_resets_steps_and_actions_of_every_copy_draw_by_themselves():
+    env, algorithm = drawing_env(), drawing()
+    arena = rollout.open_arena(env, algorithm, 4, jax.random.key(0))
+    collect = jax.jit(partial(rollout.collect, env, algorithm, num_steps=18))
+    _, trajectory, _ = collect((), arena, jax.random.key(1))
+    starts = np.asarray(trajectory.observation.state[..., 0])[np.asarray(trajectory.first)]
+    draws = np.concatenate([starts, np.ravel(trajectory.reward), np.ravel(trajectory.record)])
+    assert len(starts) == 4 * 6
+    values, times = np.unique(draws, return_counts=True)
+    assert values[times > 1].tolist() == [], "a key was used twice"
+
+
+def test_no_two_episodes_of_an_evaluation_are_alike():
+    scores = jax.jit(lambda key: evaluate(drawing_env(), drawing(), (), key, 70))(jax.random.key(0))
+    assert len(np.unique(scores.returned)) == 70
+
+
+# Greedy or not, and with a memory
+
+
+def test_training_samples_and_an_evaluation_is_greedy_unless_told_otherwise():
+    """The algorithm's action is whether it is asked to be greedy; the reward is the sum of the two agents' actions."""
+
+    def act(state, memory, observation, key, greedy):
+        return Decision(jnp.full(observation.alive.shape, int(greedy)), memory, ())
+
+    env, algorithm = counting_env(), remembering()._replace(act=act)
+    arena = rollout.open_arena(env, algorithm, 2, jax.random.key(0))
+    _, trajectory, _ = rollout.collect(env, algorithm, (), arena, jax.random.key(1), num_steps=2)
+    assert (trajectory.action == 0).all()
+    scores = evaluate(env, algorithm, (), jax.random.key(0), 3)
+    np.testing.assert_array_equal(scores.returned, 2 * scores.length)
+    assert (evaluate(env, algorithm, (), jax.random.key(0), 3, greedy=False).returned == 0).all()
+
+
+def test_a_policy_that_is_evaluated_remembers():
+    """It acts only at the step at which it remembers nothing."""
+
+    def act(state, memory, observation, key, greedy):
+        return Decision(jnp.broadcast_to(memory == 0, observation.alive.shape).astype(int), memory + 1, ())
+
+    scores = evaluate(counting_env(), remembering()._replace(act=act), (), jax.random.key(0), 3)
+    assert (scores.returned == 2).all()

@@ -13,6 +13,7 @@ from skirmish_oracle import legal_actions, observed, state_vector, view_of
 from grasp import runs
 from grasp.envs.skirmish import env as skirmish
 from grasp.envs.skirmish import scripted_policies
+from grasp.envs.skirmish.state import MOVE, STOP
 from grasp.envs.skirmish.unit_stats import NAMES
 from grasp.types import GraspError
 
@@ -104,6 +105,21 @@ def test_an_illegal_action_stops_and_a_key_repeats_a_step(marines):
     np.testing.assert_array_equal(stood.battle.x, tried.battle.x)
     again, _ = step(state, FAR, keys(1))
     jax.tree.map(np.testing.assert_array_equal, tried, again)
+
+
+def test_a_legal_move_goes_two_cells_and_an_illegal_one_stops():
+    """North, south, east and west, from the middle and from half a cell below the upper wall."""
+    scenario = skirmish.scenario_of("3m")
+    state, _ = skirmish.reset(scenario, jax.random.key(0))
+    unit = skirmish.stats(scenario, state.kind)
+    place = jnp.full(6, 16.0)
+    inside, beside = battle_of(place, place, unit.hp), battle_of(place, place.at[0].set(23.5), unit.hp)
+    for action, offset in zip((2, 3, 4, 5), ((0, 2), (0, -2), (2, 0), (-2, 0)), strict=True):
+        found = skirmish.ordered(scenario.rules, unit, inside, jnp.full(3, action))
+        assert found.order[:3].tolist() == [MOVE] * 3
+        assert (float(found.goal_x[0]) - 16, float(found.goal_y[0]) - 16) == offset
+    found = skirmish.ordered(scenario.rules, unit, beside, jnp.full(3, 2))
+    assert found.order[:3].tolist() == [STOP, MOVE, MOVE]
 
 
 def test_a_step_forgets_dead_enemies_and_those_held_by_dead_agents():
