@@ -125,5 +125,5 @@ def test_a_recurrent_critic_sees_the_values_of_the_rollout():
 @pytest.mark.parametrize(("module", "hyper"), [(qmix, Qmix()), (ma2e, Ma2e())], ids=["qmix", "ma2e"])
 def test_a_mixer_refuses_them_in_one_sentence(module, hyper):
     env = with_agent_states(envs.make("probe/roles"), copied(2))
-    with pytest.raises(GraspError, match="probe/roles has a state for each agent, and a mixer takes the team's"):
+    with pytest.raises(GraspError, match="probe/roles has agent-specific states, but the mixer needs a global one"):
         module.make(hyper, env.spec)

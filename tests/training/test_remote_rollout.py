@@ -222,7 +222,7 @@ def test_a_failed_node_only_shrinks_the_batch(host, opened):
         ("mappo", {"minibatches": 8}, "minibatches 8 does not divide the 4 chunks of a node"),
         ("mappo", {"nodes": 1, "staleness": 1}, "staleness 1 has no effect on one node; give"),
         ("grasp-mappo", {"gram": "crossfit"}, "folds 4 does not divide the 2 environments of a node"),
-        ("qmix", {"chunk": None, "epochs": None}, "nodes 2 needs an algorithm that learns from each batch once, as"),
+        ("qmix", {"chunk": None, "epochs": None}, "nodes 2 needs an on-policy algorithm such as"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_split_over_nodes_is_refused(algo, options, sentence):
