@@ -5,8 +5,8 @@ from pathlib import Path
 
 # jax's LAPACK is OpenBLAS, whose threads spin against each other on few cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Tests run small programs once: compiling them costs far more than running them unoptimised, and XLA's older code
-# generator takes half the time of its newer one. A flag named twice would be another key of the cache, and xdist's
+# Tests run small programs once: compiling them costs far more than running them unoptimised. XLA's older code generator
+# takes half the time of its newer one, and splitting small programs for several threads takes a tenth more. A flag named twice would be another key of the cache, and xdist's
 # workers inherit the flags.
 os.environ["XLA_FLAGS"] = " ".join(
     dict.fromkeys(
@@ -14,6 +14,7 @@ os.environ["XLA_FLAGS"] = " ".join(
             *os.environ.get("XLA_FLAGS", "").split(),
             "--xla_backend_optimization_level=0",
             "--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters",
+            "--xla_cpu_parallel_codegen_split_count=1",
         ]
     )
 )

@@ -151,6 +151,7 @@ def test_the_trust_region_s_own_step_takes_no_option_that_it_would_ignore(option
         configure("grasp-mappo", SPREAD, {"trust": "trcco", **options})
 
 
+@pytest.mark.full("whole iterations of every control")
 @pytest.mark.parametrize("control", ["placebo", "permuted", "step_size", "update_size"])
 def test_a_control_trains_and_differs_from_both_of_its_neighbours(control):
     states = [iterate(SPREAD, h, iterations=1)[0] for h in (SMALL, GRASP, replace(GRASP, control=control))]
@@ -269,6 +270,7 @@ def test_folds_part_the_environments_and_their_mean_is_the_gradient():
     )  # everyone lives, so folds are equally large
 
 
+@pytest.mark.full("whole iterations with folds")
 @pytest.mark.parametrize(
     "hyper", [replace(GRASP, scope="both"), replace(GRASP, sharing="separate")], ids=["both", "separate"]
 )
@@ -430,6 +432,7 @@ def test_mappo_may_stop_by_divergence_without_a_consensus():
     assert configure("mappo", SPREAD, {"trust": "kl_stop"}).hyper.trust == "kl_stop"
 
 
+@pytest.mark.full("folds in HAPPO too")
 def test_happo_folds_its_consensus():
     hyper = configure(
         "grasp-happo", SPREAD, {"gram": "crossfit", "folds": 2, "num_envs": 4, "rollout": 10, "hidden": 8}

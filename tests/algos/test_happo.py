@@ -29,17 +29,18 @@ def world(env_name, hyper, seed=0):
     env = envs.make(env_name)
     algorithm = happo.make(hyper, env.spec)
     init_key, noise_key, arena_key, collect_key = jax.random.split(jax.random.key(seed), 4)
-    state = algorithm.init(init_key)
+    state = jax.jit(algorithm.init)(init_key)
     noise = jax.random.normal(noise_key, state.actor.head["weight"].shape)
     head = state.actor.head | {"weight": state.actor.head["weight"] + 0.3 * noise}
     state = state._replace(actor=state.actor._replace(head=head))
-    arena = rollout.open_arena(env, algorithm, hyper.num_envs, arena_key)
+    arena = jax.jit(partial(rollout.open_arena, env, algorithm, hyper.num_envs))(arena_key)
     _, trajectory, _ = jax.jit(partial(rollout.collect, env, algorithm, num_steps=hyper.rollout))(
         state, arena, collect_key
     )
     return env, algorithm, state, trajectory
 
 
+@jax.jit
 def log_prob_of_what_was_done(actor, trajectory):
     """Step by step, as the agents act: an evaluation that shares no code with the update."""
     seen, memory, found = trajectory.observation, trajectory.memory.actor[0], []

@@ -790,6 +790,7 @@ def test_greedy_play_is_the_best_legal_action_of_what_is_perceived():
 
 PROBE = replace(RELEASED, pretrain=16, fine_tune=24, mixer="sum", operator="min_norm", scope="both")
 """The released code, two agents, a consensus of their gradients; the sum because it compiles faster."""
+LARGE = pytest.mark.full("a large team, which compiles for long")
 CROWD = EnvSpec(name="crowd", num_agents=27, obs_dim=2, state_dim=3, num_actions=3, horizon=2)
 CROWDED = replace(SMALL, pretrain=1000, fine_tune=8, windows=1, window=2, rollout=2, buffer=4, feedforward=4)
 
@@ -858,7 +859,7 @@ def test_a_consensus_can_be_made_of_the_agents_gradients():
             assert distance(part(before), part(after)) > 1e-5
 
 
-@pytest.mark.full("a large team compiles for long")
+@LARGE
 def test_twenty_seven_agents_act_and_learn():
     algorithm, steps = ma2e.make(CROWDED, CROWD), trajectory(0, CROWD)
     seen = jax.tree.map(lambda x: x[0], steps.observation)
@@ -873,7 +874,7 @@ def test_twenty_seven_agents_act_and_learn():
         assert metrics["autoencoder_skipped"] + metrics["skipped_steps"] == 0
 
 
-@pytest.mark.parametrize("which", ["probe", "crowd"])
+@pytest.mark.parametrize("which", ["probe", pytest.param("crowd", marks=LARGE)])
 def test_lessons_never_change_the_agents_their_mixer_nor_the_targets(which):
     checked = 0
     for before, after, metrics in updates(which):
@@ -885,7 +886,7 @@ def test_lessons_never_change_the_agents_their_mixer_nor_the_targets(which):
     assert checked == {"probe": 2, "crowd": 1}[which]
 
 
-@pytest.mark.parametrize("which", ["probe", "crowd"])
+@pytest.mark.parametrize("which", ["probe", pytest.param("crowd", marks=LARGE)])
 def test_learning_values_never_changes_the_autoencoder(which):
     checked = 0
     for before, after, metrics in updates(which):

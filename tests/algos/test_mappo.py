@@ -443,6 +443,7 @@ def test_mappo_is_ppo():
     assert distance(after.actor, state.actor) > 1e-3
 
 
+@pytest.mark.full("three ways to share parameters")
 def test_all_ways_to_share_are_one_and_u_is_the_gradient_itself():
     results = [iterate("mpe/simple", replace(SMALL, sharing=s)) for s in ("shared", "hybrid", "separate")]
     for state, _ in results[1:]:

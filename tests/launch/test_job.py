@@ -77,7 +77,8 @@ def run_job(variables, monkeypatch, *words: str) -> list[str]:
             process.stdout.close()
 
 
-@pytest.mark.parametrize("variables", [pytest.param(slurm, marks=pytest.mark.full("every kind of job")), ompi])
+@pytest.mark.full("processes that jax.distributed joins")
+@pytest.mark.parametrize("variables", [slurm, ompi])
 def test_the_processes_of_a_job_train_the_run_of_one_with_as_many_devices(variables, straight, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     out = tmp_path / "runs" / "grasp-mappo_matrix-climbing"

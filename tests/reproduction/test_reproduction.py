@@ -123,6 +123,7 @@ def test_a_suite_refuses_runs_with_another_configuration(small, tmp_path):
     assert contents(tmp_path / "here") == before
 
 
+@pytest.mark.full("several processes one after another")
 def test_a_failed_run_does_not_stop_the_others(small, tmp_path):
     other = Suite("another", ("matrix/climbing",), plain("mappo"), "default")
     job = runner.plan(tmp_path / "here", "matrix/climbing", other.entries[0], other, BUDGETS["smoke"], TINY)

@@ -159,6 +159,7 @@ def test_a_run_killed_with_its_simulators_resumes_exactly(here, algo):
     assert all((a[name] == b[name]).all() for name in a)
 
 
+@pytest.mark.full("Ctrl-C")
 def test_an_interrupt_ends_all_simulators_and_the_run_can_be_resumed(here):
     process = start("train", "mappo", env_of(here, slow=0.01), *options(), "--out", "run")
     wait_for(lambda: len(lines_of(here / "run")) >= 2, process)

@@ -64,7 +64,6 @@ QUICK = {
     ("mask_death", "happo"),
     ("roles", "qmix"),
     ("memory", "grasp-qmix"),
-    ("action", "ma2e"),
     ("truncation", "mlp"),
     ("discount", "gru"),
 }
