@@ -6,8 +6,8 @@ from pathlib import Path
 # jax's LAPACK is OpenBLAS, whose threads spin against each other on few cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Tests run small programs once: compiling them costs far more than running them unoptimised. XLA's older code generator
-# takes half the time of its newer one, and splitting small programs for several threads takes a tenth more. A flag named twice would be another key of the cache, and xdist's
-# workers inherit the flags.
+# takes half the time of its newer one, and splitting programs among threads a tenth more. A flag named twice would be
+# another key of the cache, and xdist's workers inherit the flags.
 os.environ["XLA_FLAGS"] = " ".join(
     dict.fromkeys(
         [
