@@ -181,8 +181,8 @@ MINIBATCHES = (
 PPO = (
     Mutant(
         "algos/ppo.py",
-        "obs = observation.obs * observation.alive[..., None]",
-        "obs = observation.obs",
+        "seen = inputs.of_agents(hyper, observation.obs, memory.last_action) * observation.alive[..., None]",
+        "seen = inputs.of_agents(hyper, observation.obs, memory.last_action)",
         ("algos/test_mappo.py::test_a_dead_agent_with_several_legal_actions_acts_on_zeros",),
     ),
     Mutant(
@@ -630,49 +630,65 @@ QMIX = (
         "algos/qmix.py",
         "judged = values(target.agent, Actor(hyper.sharing, hyper.sharing), seen)",
         "judged = values(online.agent, sharing, seen)",
-        ("algos/test_qmix.py::test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit[cut-0.6-0.9-10.0]",),
+        (
+            "algos/test_qmix.py::test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit[bootstrap-0.6-0.9-10.0]",
+        ),
     ),
     Mutant(
         "algos/qmix.py",
         "next_team = mixers.mix(target.mixer,",
         "next_team = mixers.mix(online.mixer,",
-        ("algos/test_qmix.py::test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit[cut-0.6-0.9-10.0]",),
+        (
+            "algos/test_qmix.py::test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit[bootstrap-0.6-0.9-10.0]",
+        ),
     ),
     Mutant(
         "algos/qmix.py",
         "greedy = exploration.best(jax.lax.stop_gradient(q), batch.avail)",
         "greedy = exploration.best(values(target.agent, Actor(hyper.sharing, hyper.sharing), seen), batch.avail)",
-        ("algos/test_qmix.py::test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit[cut-0.6-0.9-10.0]",),
+        (
+            "algos/test_qmix.py::test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit[bootstrap-0.6-0.9-10.0]",
+        ),
     ),
     Mutant(
         "algos/qmix.py",
         "losses.chosen(judged, greedy), batch.state)[1:]",
         "losses.chosen(judged, greedy), batch.state)[:-1]",
-        ("algos/test_qmix.py::test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit[cut-0.6-0.9-10.0]",),
+        (
+            "algos/test_qmix.py::test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit[bootstrap-0.6-0.9-10.0]",
+        ),
     ),
     Mutant(
         "algos/qmix.py",
-        'hyper.time_limit == "end"',
-        'hyper.time_limit == "cut"',
-        ("algos/test_qmix.py::test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit[cut-0.6-0.9-10.0]",),
+        'hyper.time_limit == "terminal"',
+        'hyper.time_limit == "bootstrap"',
+        (
+            "algos/test_qmix.py::test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit[bootstrap-0.6-0.9-10.0]",
+        ),
     ),
     Mutant(
         "algos/qmix.py",
         "jnp.concatenate([jnp.zeros_like(done[:1]), done])",
         "jnp.concatenate([done, jnp.zeros_like(done[:1])])",
-        ("algos/test_qmix.py::test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit[cut-0.6-0.9-10.0]",),
+        (
+            "algos/test_qmix.py::test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit[bootstrap-0.6-0.9-10.0]",
+        ),
     ),
     Mutant(
         "algos/qmix.py",
         "played = jnp.arange(team.shape[0])[:, None] < batch.length[None]",
         "played = jnp.arange(team.shape[0])[:, None] <= batch.length[None]",
-        ("algos/test_qmix.py::test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit[cut-0.6-0.9-10.0]",),
+        (
+            "algos/test_qmix.py::test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit[bootstrap-0.6-0.9-10.0]",
+        ),
     ),
     Mutant(
-        "algos/qmix.py",
+        "algos/inputs.py",
         "jnp.broadcast_to(jnp.eye(num_agents), (",
         "jnp.broadcast_to(jnp.eye(num_agents)[::-1], (",
-        ("algos/test_qmix.py::test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit[cut-0.6-0.9-10.0]",),
+        (
+            "algos/test_qmix.py::test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit[bootstrap-0.6-0.9-10.0]",
+        ),
     ),
     Mutant(
         "algos/qmix.py",
@@ -787,15 +803,92 @@ GRU = (
     ),
     Mutant(
         "nn/critic.py",
-        'gru.encoded_gru(params["front"], memory, state, first)',
-        'gru.encoded_gru(params["front"], memory, state, jnp.zeros_like(first))',
+        'backbone.sequence(params["front"], memory, state, first)',
+        'backbone.sequence(params["front"], memory, state, jnp.zeros_like(first))',
         ("algos/test_mappo.py::test_the_recurrent_critic_sees_the_values_of_the_rollout",),
     ),
     Mutant(
         "nn/actor.py",
-        "jax.vmap(layers.dense, in_axes=(0, -2), out_axes=-2)(head, activated)",
-        "jax.vmap(layers.dense, in_axes=(0, -2), out_axes=-2)(jax.tree.map(lambda x: x[::-1], head), activated)",
-        ("algos/test_qmix.py::test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit[cut-0.6-0.9-10.0]",),
+        "jax.vmap(layers.dense, in_axes=(0, -2), out_axes=-2)(head, features)",
+        "jax.vmap(layers.dense, in_axes=(0, -2), out_axes=-2)(jax.tree.map(lambda x: x[::-1], head), features)",
+        (
+            "algos/test_qmix.py::test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit[bootstrap-0.6-0.9-10.0]",
+        ),
+    ),
+)
+
+INPUTS_AND_NETWORKS = (
+    Mutant(
+        "algos/ppo.py",
+        "last_action = jnp.where(trajectory.first[..., None, None], 0.0, last_action[:-1])",
+        "last_action = last_action[:-1]",
+        (
+            "algos/test_mappo.py::test_the_update_of_the_reference_layout_sees_the_rollout_s_inputs_log_probabilities_and_values[shared]",
+        ),
+    ),
+    Mutant(
+        "algos/ppo.py",
+        "0.0, last_action[:-1])",
+        "0.0, last_action[1:])",
+        (
+            "algos/test_mappo.py::test_the_update_of_the_reference_layout_sees_the_rollout_s_inputs_log_probabilities_and_values[shared]",
+        ),
+    ),
+    Mutant(
+        "algos/ppo.py",
+        "return inputs.of_agents(hyper, seen.obs, last_action) * seen.alive[..., None]",
+        "return inputs.of_agents(hyper, seen.obs, last_action)",
+        (
+            "algos/test_mappo.py::test_the_update_of_the_reference_layout_sees_the_rollout_s_inputs_log_probabilities_and_values[shared]",
+        ),
+    ),
+    Mutant(
+        "algos/ppo.py",
+        'if hyper.time_limit == "terminal":',
+        'if hyper.time_limit == "bootstrap":',
+        ("algos/test_ppo.py::test_advantages_and_targets_are_the_sums_of_the_loops[gru-True-terminal-team_state]",),
+    ),
+    Mutant(
+        "algos/ppo.py",
+        "terminated = terminated | truncated",
+        "terminated = terminated & truncated",
+        ("algos/test_ppo.py::test_advantages_and_targets_are_the_sums_of_the_loops[gru-True-terminal-team_state]",),
+    ),
+    Mutant(
+        "nn/actor.py",
+        'if init == "common":',
+        'if init != "common":',
+        ("algos/test_mappo.py::test_initial_parameters_of_the_agents_are_one_draw_or_one_for_each[hybrid]",),
+    ),
+    Mutant(
+        "nn/backbone.py",
+        'x = layers.norm(params["norm"], x)\n    for',
+        "for",
+        ("nn/test_backbone.py::test_a_sequence_and_single_steps_are_the_equations[blocks]",),
+    ),
+    Mutant(
+        "nn/backbone.py",
+        'layers.norm(block["norm"], jax.nn.relu(dense(block, x)))',
+        'jax.nn.relu(layers.norm(block["norm"], dense(block, x)))',
+        ("nn/test_backbone.py::test_a_sequence_and_single_steps_are_the_equations[blocks]",),
+    ),
+    Mutant(
+        "nn/backbone.py",
+        'return cell, jax.nn.relu(dense(params["rectified"], x))',
+        'return cell, dense(params["rectified"], x)',
+        ("nn/test_backbone.py::test_a_sequence_and_single_steps_are_the_equations[rectified]",),
+    ),
+    Mutant(
+        "nn/backbone.py",
+        'return memory if "rectified" in params else jax.nn.relu(memory)',
+        "return jax.nn.relu(memory)",
+        ("nn/test_backbone.py::test_a_sequence_and_single_steps_are_the_equations[rectified]",),
+    ),
+    Mutant(
+        "nn/layers.py",
+        "(centred * centred).mean(-1, keepdims=True) + NORM_EPSILON",
+        "(centred * centred).sum(-1, keepdims=True) + NORM_EPSILON",
+        ("nn/test_backbone.py::test_a_sequence_and_single_steps_are_the_equations[blocks]",),
     ),
 )
 
@@ -1427,6 +1520,7 @@ TABLE = (
     *QMIX,
     *REPLAY,
     *GRU,
+    *INPUTS_AND_NETWORKS,
     *TRAINING,
     *MA2E,
     *SKIRMISH,

@@ -88,6 +88,7 @@ def test_environments_import_only_the_nouns():
 
 NOT_METRICS = {
     ("hyperparameters.py", "iteration"): "a choice of --refresh",
+    ("presets.py", "iteration"): "a choice of --refresh",
     ("validation.py", "iteration"): "a choice of --refresh",
     ("ablations.py", "iteration"): "a choice of --refresh",
     ("parser.py", "absolute"): "a choice of --score",

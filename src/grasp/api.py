@@ -14,7 +14,7 @@ from rich.console import Console
 
 from grasp import runs
 from grasp.analysis import comparison, html_report, run_data, tables
-from grasp.config import LARGEST, Config, configure, validate
+from grasp.config import LARGEST, Config, configure, presets, validate
 from grasp.envs.host import SimulatorPool
 from grasp.launch import job as jobs
 from grasp.launch.base import Launcher, Plan, Task, check_failures, launcher_on, tasks_of
@@ -60,7 +60,8 @@ def train(
     with launcher_on(on, job) as launcher:
         lines = launcher.check([Plan(path, config, config.seeds, built)])
         run = runs.create(path, config, built.env.spec)
-        return carry_on(run, built, launcher, tensorboard, console, lines)
+        settings = presets.applied(config.preset, config.hyper, config.env)
+        return carry_on(run, built, launcher, tensorboard, console, [settings, *lines] if settings else lines)
 
 
 def resume(

@@ -173,13 +173,13 @@ def test_unit_features_are_the_heads_gradients_over_normalised_memories():
     for k in range(tiles.steps.first.shape[0]):
         tile = jax.tree.map(lambda x, k=k: x[k], tiles)
         steps = tile.steps
-        memory = actors.features(state.actor.backbone, hyper.sharing, tile.start.actor, steps.obs, steps.first)
-        logits = actors.logits(state.actor.head, hyper.sharing, memory)
+        features = actors.features(state.actor.backbone, hyper.sharing, tile.start.actor, steps.obs, steps.first)
+        logits = actors.logits(state.actor.head, hyper.sharing, features)
         p = np.asarray(jax.nn.softmax(jnp.where(steps.avail, logits, losses.ILLEGAL)))
         hot = np.eye(p.shape[-1])[np.asarray(steps.action)]
         # at θ_old every ratio is 1, and d log p(a) / d logits = 1[a] − p
         d_logits = np.asarray(steps.alive * weight[None, None] * steps.advantage)[..., None] * (hot - p)
-        features = np.maximum(np.asarray(memory), 0)
+        features = np.asarray(features)
         features = features / np.maximum(np.linalg.norm(features, axis=-1, keepdims=True), 1e-30)
         expected += np.einsum("lcnh,lcna->nha", features, d_logits)
     np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-6)
@@ -415,7 +415,7 @@ def test_trcco_leaves_the_backbone_to_ppo_and_the_heads_to_the_region():
         ("qmix", {"gram": "crossfit"}, "gram crossfit needs a consensus; add operator min_norm"),
         ("grasp-mappo", {"gram": "crossfit", "folds": 5}, "folds 5 does not divide num_envs 32"),
         ("grasp-mappo", {"folds": 1}, "folds must be at least 2, not 1"),
-        ("grasp-qmix", {"gram": "crossfit", "folds": 5}, "folds 5 does not divide batch 32"),
+        ("grasp-qmix", {"gram": "crossfit", "folds": 5}, "folds 5 does not divide batch 128"),
         ("grasp-mappo", {"gram": "crossfit", "refresh": "minibatch"}, "use refresh epoch"),
         ("grasp-mappo", {"gram": "representation", "scope": "both"}, "use sharing hybrid and scope heads"),
         ("grasp-mappo", {"gram": "inputs"}, "use sharing shared"),
@@ -455,7 +455,9 @@ def test_the_folds_of_a_replayed_batch_make_up_its_gradient():
     hyper = replace(qmixed.SMALL, operator="min_norm", gram="crossfit", folds=2)
     online, target = qmixed.networks(hyper)
     batch = qmixed.episodes()
-    found, stats, folds = jax.jit(partial(qmix.gradients, hyper, look=qmix.inputs_along))(online, target, batch)
+    found, stats, folds = jax.jit(partial(qmix.gradients, hyper, look=partial(qmix.inputs_along, hyper)))(
+        online, target, batch
+    )
     whole, alone = qmixed.gradient(replace(hyper, gram="batch"))(online, target, batch)
     assert distance(found, whole) < 1e-5
     assert float(stats["loss"]) == pytest.approx(float(alone["loss"]), rel=1e-5)

@@ -118,7 +118,7 @@ def test_a_recurrent_critic_sees_the_values_of_the_rollout():
     _, state, trajectory = collected(mappo, hyper, own)
     batch = prepare(hyper, state, trajectory)
     assert batch.steps.first[1:].any(), "an episode must begin inside a chunk"
-    values = critics.values(state.critic, "gru", batch.start.critic, batch.steps.state, batch.steps.first)
+    values = critics.values(state.critic, batch.start.critic, batch.steps.state, batch.steps.first)
     np.testing.assert_allclose(values, batch.steps.value, atol=1e-5)
 
 

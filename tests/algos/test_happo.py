@@ -47,8 +47,8 @@ def log_prob_of_what_was_done(actor, trajectory):
     for t in range(trajectory.reward.shape[0]):
         memory = jnp.where(trajectory.first[t][:, None, None], 0.0, memory)
         obs = seen.obs[t] * seen.alive[t][..., None]
-        memory = actors.step(actor.backbone, "separate", memory, obs)
-        log_probs = losses.log_probabilities(actors.logits(actor.head, "separate", memory), seen.avail[t])
+        memory, features = actors.step(actor.backbone, "separate", memory, obs)
+        log_probs = losses.log_probabilities(actors.logits(actor.head, "separate", features), seen.avail[t])
         found.append(losses.chosen(log_probs, trajectory.action[t]))
     return jnp.stack(found)
 

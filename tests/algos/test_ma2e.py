@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 
-from grasp.algos import qmix, replay_buffer
+from grasp.algos import inputs, qmix, replay_buffer
 from grasp.algos.ma2e import algorithm as ma2e
 from grasp.algos.ma2e import autoencoder
 from grasp.algos.replay_buffer import Episodes, Replay
@@ -262,7 +262,7 @@ def test_an_agent_alone_has_2T_visible_tokens_and_a_group_of_k_plus_one_2T_for_e
         batch = replay_buffer.time_first(replay_buffer.ended(batch))
         window = jnp.array([3]), jnp.array([3])  # three steps of an episode of four
         hyper = replace(HYPER[mode], windows=1)
-        ma2e.objective(hyper, params, *ma2e.lived(batch), batch.length, *window, keep, jax.random.key(0))
+        ma2e.objective(hyper, params, *ma2e.lived(hyper, batch), batch.length, *window, keep, jax.random.key(0))
         return counts.pop(), keep
 
     places = [
@@ -322,7 +322,7 @@ def test_paper_draws_windows_of_any_episode_that_end_where_it_was_played(pretrai
 
 def test_beyond_an_episode_s_end_nothing_is_seen_and_nothing_was_done():
     batch = replay_buffer.time_first(replay_buffer.ended(jax.tree.map(jnp.asarray, episodes(TEAM, 4))))
-    seen, done = ma2e.lived(batch)
+    seen, done = ma2e.lived(SMALL, batch)
     for place, length in enumerate(batch.length.tolist()):
         assert (seen[length + 1 :, place] == 0).all()
         assert (done[length:, place] == 0).all()
@@ -368,7 +368,7 @@ def test_a_window_is_cut_from_its_episode_and_padded_before_its_start(mode, monk
     batch = replay_buffer.time_first(replay_buffer.ended(jax.tree.map(jnp.asarray, stored)))
     which, end = jnp.array([3, 6, 3, 2]), jnp.array([3, 1, 0, 2])
     keep, key = jnp.array([True, False, True, False]), jax.random.key(5)
-    found = ma2e.objective(HYPER[mode], {}, *ma2e.lived(batch), batch.length, which, end, keep, key)
+    found = ma2e.objective(HYPER[mode], {}, *ma2e.lived(HYPER[mode], batch), batch.length, which, end, keep, key)
     assert found == ((-6.0, 5.0) if mode == "paper" else (-6.0 / 4, 5.0))  # episode 3 has four steps
     obs, action, shown, filled, *rest = given[0]
     assert rest[:2] == [mode, "masked" if mode == "paper" else "all"]
@@ -413,7 +413,7 @@ def by_hand_slope(mode):
 
 def by_hand_windows(stored, number, ends):
     """The windows of one episode of two agents that end there, three steps each."""
-    obs, action = np.zeros((4, 3, 2, qmix.input_dim(PAIR)), np.float32), np.zeros((4, 3, 2), np.float32)
+    obs, action = np.zeros((4, 3, 2, inputs.width(SMALL, PAIR)), np.float32), np.zeros((4, 3, 2), np.float32)
     filled = np.zeros((4, 3), bool)
     for w, last in enumerate(ends):
         for back in range(min(3, last + 1)):
@@ -705,12 +705,12 @@ def test_there_is_no_round_before_an_episode_has_finished(pretraining):
 def test_acting_perceives_what_learning_perceives_of_the_stored_episodes(mode):
     """Deaths, resets, windows not yet full. The network hands on what it is fed, so the memory holds the rows."""
     env = envs.make("probe/mask_death")
-    width = env.spec.num_agents * qmix.input_dim(env.spec)
+    width = env.spec.num_agents * inputs.width(HYPER[mode], env.spec)
     hyper = replace(HYPER[mode], hidden=width, num_envs=3, rollout=12, buffer=36)
     algorithm = ma2e.make(hyper, env.spec)
     places = [
-        (actors, "step", lambda backbone, sharing, memory, seen: seen),
-        (actors, "logits", lambda head, sharing, memory: jnp.zeros((*memory.shape[:-1], 3))),
+        (actors, "step", lambda backbone, sharing, memory, seen: (seen, seen)),
+        (actors, "logits", lambda head, sharing, features: jnp.zeros((*features.shape[:-1], 3))),
         (transformer, "DROPOUT", 0.0),
     ]
 
@@ -781,7 +781,7 @@ def test_greedy_play_is_the_best_legal_action_of_what_is_perceived():
     state = newborn(SMALL, PAIR)
     seen, start = looked(1), memory_of(1)
     decision = acting(True)(state, start, seen, jax.random.key(0))
-    q = np.asarray(actors.logits(state.agent.head, "hybrid", jnp.asarray(decision.memory.agent)))
+    q = np.asarray(actors.logits(state.agent.head, "hybrid", jax.nn.relu(decision.memory.agent)))
     np.testing.assert_array_equal(decision.action, np.where(seen.avail, q, -np.inf).argmax(-1))
     assert np.ptp(q) > 0.1
 

@@ -33,16 +33,68 @@ def test_the_update_sees_the_log_probabilities_of_the_rollout(env_name, sharing)
     np.testing.assert_allclose(losses.chosen(log_probs, steps.action), steps.log_prob, atol=1e-5)
 
 
+REFERENCE = replace(SMALL, layout="reference", critic="gru", gain=1.0, agent_id=True, last_action=True)
+"""A gain of 1, so that the policy is not uniform and every input shows in it."""
+
+
+@pytest.mark.parametrize("sharing", ["shared", "separate"])
+def test_the_update_of_the_reference_layout_sees_the_rollout_s_inputs_log_probabilities_and_values(sharing):
+    """`probe/mask_death`: deaths, and several episodes in a rollout, so that last actions are cleared between them."""
+    hyper = replace(REFERENCE, sharing=sharing)
+    _, _, state, _, trajectory = world(MASKED, hyper)
+    batch = prepare(hyper, state, trajectory)
+    steps, start = batch.steps, batch.start
+    features = actors.features(state.actor.backbone, sharing, start.actor, steps.obs, steps.first)
+    log_probs = losses.log_probabilities(actors.logits(state.actor.head, sharing, features), steps.avail)
+    alive = np.asarray(steps.alive, bool)
+    assert not alive.all()
+    np.testing.assert_allclose(losses.chosen(log_probs, steps.action), steps.log_prob, atol=1e-5)
+    values = critics.values(state.critic, start.critic, steps.state, steps.first)
+    np.testing.assert_allclose(values, steps.value, atol=1e-5)
+    spec_obs, num_actions = trajectory.observation.obs.shape[-1], trajectory.observation.avail.shape[-1]
+    by_hand = np.asarray(ppo.inputs_along(hyper, trajectory))
+    for t, b, i in np.ndindex(trajectory.action.shape):
+        last, agent_id = np.zeros(num_actions), np.zeros(by_hand.shape[-2])
+        agent_id[i] = 1
+        if t and not trajectory.first[t, b]:
+            last[trajectory.action[t - 1, b, i]] = 1
+        expected = np.concatenate([trajectory.observation.obs[t, b, i], last, agent_id])
+        np.testing.assert_array_equal(by_hand[t, b, i], expected * trajectory.observation.alive[t, b, i])
+    assert by_hand[1:, ..., spec_obs : spec_obs + num_actions].any()
+
+
+@pytest.mark.parametrize("sharing", ["hybrid", "separate"])
+def test_initial_parameters_of_the_agents_are_one_draw_or_one_for_each(sharing):
+    for init, equal in (("common", True), ("separate", False)):
+        actor = world("probe/memory", replace(SMALL, sharing=sharing, init=init))[2].actor
+        part = actor.head["weight"] if sharing == "hybrid" else actor.backbone["gru"]["memory"]["weight"]
+        assert (np.abs(part[0] - part[1]).max() == 0) == equal
+
+
+def test_the_gain_scales_the_initial_head():
+    small, large = (world("probe/memory", replace(SMALL, gain=gain))[2].actor.head["weight"] for gain in (0.01, 1.0))
+    np.testing.assert_allclose(100 * small, large, rtol=1e-5)
+
+
+def test_without_a_gru_a_policy_and_a_critic_have_no_memory_and_learn():
+    hyper = replace(SMALL, layout="reference", actor="mlp", critic="mlp", blocks=1)
+    _, _, state, _, trajectory = world("probe/memory", hyper)
+    assert trajectory.memory.actor.shape[-1] == trajectory.memory.critic.shape[-1] == 0
+    assert "gru" not in state.actor.backbone
+    assert state.critic["front"].keys() == {"blocks"}
+    after, metrics = iterate("probe/memory", hyper)
+    assert distance(after.actor, state.actor) > 0
+    assert np.isfinite(metrics["grad_norm"])
+
+
 def test_the_recurrent_critic_sees_the_values_of_the_rollout():
     hyper = replace(SMALL, critic="gru")
     _, _, state, _, trajectory = world("probe/truncation", hyper)
     batch = prepare(hyper, state, trajectory)
-    values = critics.values(state.critic, "gru", batch.start.critic, batch.steps.state, batch.steps.first)
+    values = critics.values(state.critic, batch.start.critic, batch.steps.state, batch.steps.first)
     np.testing.assert_allclose(values, batch.steps.value, atol=1e-5)
     # inside an episode the next value is the value of the next step; this is what a truncated step bootstraps with
-    next_value, _ = critics.value_step(
-        state.critic, "gru", trajectory.memory.critic[1:], trajectory.next_observation.state
-    )
+    next_value, _ = critics.value_step(state.critic, trajectory.memory.critic[1:], trajectory.next_observation.state)
     inside = ~np.asarray(trajectory.first[1:])
     np.testing.assert_allclose(next_value[:-1][inside], trajectory.record.value[1:][inside], atol=1e-5)
     assert (np.abs(next_value[:-1] - trajectory.record.value[1:])[~inside] > 1e-4).any()
@@ -56,8 +108,8 @@ def test_the_recurrent_critic_bootstraps_from_its_memory_after_the_step():
     memory, seen, after = jnp.zeros_like(trajectory.memory.critic[0]), trajectory.observation, []
     for t in range(hyper.rollout):
         memory = jnp.where(trajectory.first[t][:, None], 0.0, memory)
-        _, memory = critics.value_step(state.critic, "gru", memory, seen.state[t])
-        after.append(critics.value_step(state.critic, "gru", memory, trajectory.next_observation.state[t])[0])
+        _, memory = critics.value_step(state.critic, memory, seen.state[t])
+        after.append(critics.value_step(state.critic, memory, trajectory.next_observation.state[t])[0])
     following = np.where(trajectory.terminated, 0.0, np.stack(after))
     advantage, target = ppo.estimate(hyper, state, trajectory)
     np.testing.assert_allclose(target, trajectory.reward + hyper.gamma * following, atol=1e-5)
@@ -72,7 +124,7 @@ def test_value_norm_follows_the_targets_and_not_the_values():
     steps = batches.Steps(*[()] * 10)._replace(
         state=jnp.asarray(seen), value=jnp.asarray(value), target=target, first=jnp.zeros((2, 3, 4), bool)
     )
-    critic, sgd = critics.critic_init(jax.random.key(0), "mlp", 5, SMALL.hidden), optax.sgd(0.1)
+    critic, sgd = critics.critic_init(jax.random.key(0), 5, SMALL.hidden), optax.sgd(0.1)
     state = ppo.State((), critic, (), sgd.init(critic), value_norm.value_norm_init())
     tiles = batches.Batch(steps, ppo.Memory(jnp.zeros((2, 4, 1, 8)), jnp.zeros((2, 4, 0))))
     after, _ = jax.jit(partial(ppo.critic_step, SMALL, sgd))(state, tiles)

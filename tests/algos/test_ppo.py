@@ -19,10 +19,9 @@ MEAN, SQUARE, WEIGHT = 0.5, 2.0, 1e-3
 MODES = {"team_state": SPEC, "agent_states": OWN}
 
 
-def world(spec, critic="mlp", value_norm=True):
-    hyper = Mappo(
-        rollout=8, chunk=CHUNK, hidden=6, gamma=GAMMA, gae_lambda=LAMBDA, critic=critic, value_norm=value_norm
-    )
+def world(spec, critic="mlp", value_norm=True, time_limit="bootstrap"):
+    sizes = {"rollout": 8, "chunk": CHUNK, "hidden": 6, "gamma": GAMMA, "gae_lambda": LAMBDA}
+    hyper = Mappo(**sizes, critic=critic, value_norm=value_norm, time_limit=time_limit)
     state = mappo.make(hyper, spec).init(jax.random.key(0))
     norm = ValueNorm(*(np.float32(WEIGHT * x) for x in (MEAN, SQUARE, 1.0)))
     state = state._replace(critic=single(noised(state.critic)), value_norm=norm)
@@ -56,8 +55,9 @@ def value_of(critic, state, memory):
     return dense(critic["value"], np.maximum(memory, 0))[0]
 
 
-def by_hand(state, data, value_norm):
+def by_hand(state, data, value_norm, time_limit="bootstrap"):
     """Â_t = Σ_l (γλ)^l δ_{t+l} to the end of the episode or of the rollout, and Â_t + V_t, in rewards' units."""
+    over = data.terminated | data.truncated if time_limit == "terminal" else data.terminated
     scale, shift = (np.sqrt(SQUARE - MEAN**2), MEAN) if value_norm else (1.0, 0.0)
     critic = jax.tree.map(np.float64, jax.device_get(state.critic))
     advantage, target = np.zeros((2, *data.record.value.shape))
@@ -67,7 +67,7 @@ def by_hand(state, data, value_norm):
             here = (later, *at)
             # what the critic remembers after step `later` is its memory before the next one
             after = value_of(critic, data.next_observation.state[here], data.memory.critic[later + 1, *at])
-            future = 0.0 if data.terminated[later, b] else GAMMA * (after * scale + shift)
+            future = 0.0 if over[later, b] else GAMMA * (after * scale + shift)
             delta = data.reward[later, b] + future - (data.record.value[here] * scale + shift)
             advantage[t, *at] += weight * delta
             if data.terminated[later, b] or data.truncated[later, b]:
@@ -78,15 +78,19 @@ def by_hand(state, data, value_norm):
 
 
 @pytest.mark.parametrize("spec", MODES.values(), ids=MODES)
-@pytest.mark.parametrize(("critic", "value_norm"), [("mlp", True), ("gru", True), ("gru", False)])
-def test_advantages_and_targets_are_the_sums_of_the_loops(spec, critic, value_norm):
-    hyper, state, data = world(spec, critic, value_norm)
+@pytest.mark.parametrize(
+    ("critic", "value_norm", "time_limit"),
+    [("mlp", True, "bootstrap"), ("gru", True, "terminal"), ("gru", False, "bootstrap")],
+)
+def test_advantages_and_targets_are_the_sums_of_the_loops(spec, critic, value_norm, time_limit):
+    hyper, state, data = world(spec, critic, value_norm, time_limit)
     assert data.terminated.any()
     assert data.truncated[:-1].any()
     assert not (data.terminated | data.truncated)[-1].all(), "the rollout must end inside an episode"
     found = computed(ppo.estimate, hyper, state, data)
-    for name, mine, expected in zip(("advantage", "target"), found, by_hand(state, data, value_norm), strict=True):
-        np.testing.assert_allclose(mine, expected, rtol=1e-4, atol=1e-5, err_msg=name)
+    expected = by_hand(state, data, value_norm, time_limit)
+    for name, mine, loops in zip(("advantage", "target"), found, expected, strict=True):
+        np.testing.assert_allclose(mine, loops, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 def live(data, agents):

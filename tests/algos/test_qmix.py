@@ -77,7 +77,7 @@ def test_the_loss_and_every_agent_s_path_gradient_are_those_of_the_loops(sharing
 
 
 @pytest.mark.parametrize(("trace", "gamma", "scale"), [(0.0, 1.0, 1.0), (1.0, 0.9, 1.0), (0.6, 0.9, 10.0)])
-@pytest.mark.parametrize("time_limit", ["end", "cut"])
+@pytest.mark.parametrize("time_limit", ["terminal", "bootstrap"])
 def test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit(trace, gamma, scale, time_limit):
     given = case("hybrid")
     options = {"td_lambda": trace, "gamma": gamma, "reward_scale": scale, "time_limit": time_limit}
@@ -86,7 +86,7 @@ def test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit(trace, g
     each = apart(given.batch)
     expected = loss(online, each, [goals(hyper, online, target, ep) for ep in each])
     objective = fetched(partial(qmix.objective, hyper, Actor("hybrid", "hybrid")))
-    fed = qmix.inputs_along(replay_buffer.time_first(given.batch))
+    fed = qmix.inputs_along(SMALL, replay_buffer.time_first(given.batch))
     negated, _ = objective(given.online, given.target, given.batch, fed, given.batch.length.sum())
     assert -negated == pytest.approx(expected, rel=1e-5)
 
@@ -119,7 +119,9 @@ def test_the_agents_path_gradients_sum_to_the_ordinary_gradient(sharing):
 def test_tiles_do_not_change_the_gradient(monkeypatch):
     given = case("hybrid")
     monkeypatch.setattr(qmix, "TILE_ROWS", 2 * SPEC.num_agents)
-    tiled, metrics = fetched(partial(qmix.td_gradient, given.hyper, look=qmix.inputs_along))(*given[:3])
+    tiled, metrics = fetched(partial(qmix.td_gradient, given.hyper, look=partial(qmix.inputs_along, given.hyper)))(
+        *given[:3]
+    )
     assert distance(given.paths, tiled.agent) < 1e-5
     assert distance(given.mixer, tiled.mixer) < 1e-5
     assert distance(given.metrics, metrics) < 1e-5
@@ -609,10 +611,10 @@ def test_acting_step_by_step_sees_the_values_that_learning_sees(sharing):
     stored = batch._replace(obs=np.where(alive[..., None], batch.obs, np.float32(0)), action=np.stack(actions[:-1], 1))
     first = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0) if x.ndim > 1 else jnp.asarray(x), stored)
     both = Actor(sharing, sharing)
-    learned = fetched(lambda agent, batch: qmix.values(agent, both, qmix.inputs_along(batch)))(
+    learned = fetched(lambda agent, batch: qmix.values(agent, both, qmix.inputs_along(SMALL, batch)))(
         given.online.agent, first
     )
-    acted = fetched(lambda head, memory: actors.logits(head, sharing, memory))(
+    acted = fetched(lambda head, memory: actors.logits(head, sharing, jax.nn.relu(memory)))(
         given.online.agent.head, np.stack(hidden)
     )
     np.testing.assert_allclose(acted, learned, atol=1e-5)
@@ -636,10 +638,10 @@ def test_the_replay_of_real_rollouts_gives_the_values_of_the_rollout():
         for i in range(2):
             arena, found, _ = rollout.collect(env, algorithm, state, arena, jax.random.key(i), hyper.rollout)
             memory = replay_buffer.append(memory, found)
-            acted.append(actors.logits(agent.head, "hybrid", found.memory.agent[1:]))
+            acted.append(actors.logits(agent.head, "hybrid", jax.nn.relu(found.memory.agent[1:])))
         stored = replay_buffer.numbered(memory, jnp.arange(9))
         first = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0) if x.ndim > 1 else x, stored)
-        learned = qmix.values(agent, Actor("hybrid", "hybrid"), qmix.inputs_along(first))
+        learned = qmix.values(agent, Actor("hybrid", "hybrid"), qmix.inputs_along(hyper, first))
         return jnp.concatenate(acted), learned, stored, memory.finished
 
     acted, learned, stored, finished = fetched(play)(agent, nothing)

@@ -26,11 +26,9 @@ def test_a_configuration_is_read_back_as_it_was_written():
 
 
 def older(algo: str, lacking: list[str] | None = None) -> dict[str, Any]:
-    """A configuration of format 1, without the options that were added to it later, or without those given."""
+    """A configuration of format 1, without the options that were added later, or without those given."""
     stored = json.loads(config.to_json(config.configure(algo, "probe/value", {}))) | {"format": 1}
-    of_run, of_algorithms = parsing.ADDED[1]
-    added = of_run | of_algorithms[type(ALGORITHMS[algo])]
-    for name in added if lacking is None else lacking:
+    for name in parsing.missing(1, ALGORITHMS[algo]) if lacking is None else lacking:
         del (stored if name in stored else stored["hyper"])[name]
     return stored
 
@@ -40,10 +38,43 @@ def test_options_that_an_older_file_lacks_have_the_values_that_its_runs_had(algo
     """Time-outs became terminal for Q-learners when `time_limit` was added; every other option kept its effect."""
     found = config.from_json(json.dumps(older(algo)), "config.json")
     today = config.configure(algo, "probe/value", {"parallel": "auto"})
-    if hasattr(today.hyper, "time_limit"):
-        assert found.hyper.time_limit == "cut"
-        today = replace(today, hyper=replace(today.hyper, time_limit="cut"))
-    assert found == today
+    assert found.hyper.time_limit == "bootstrap"
+    assert found == replace(today, hyper=replace(today.hyper, time_limit="bootstrap"))
+
+
+def test_a_file_of_format_2_lacks_only_the_options_of_networks_and_inputs():
+    stored = json.loads(config.to_json(config.configure("happo", "probe/value", {"blocks": 5}))) | {"format": 2}
+    for name in parsing.missing(2, ALGORITHMS["happo"]):
+        del stored["hyper"][name]
+    assert config.from_json(json.dumps(stored), "config.json") == config.configure("happo", "probe/value", {})
+    del stored["hyper"]["folds"]
+    with pytest.raises(GraspError, match="lacks 'folds', which every run of format 2 has"):
+        config.from_json(json.dumps(stored), "config.json")
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_a_report_on_an_older_file_has_the_options_that_its_runs_had(algo):
+    stored = older(algo)
+    stored["hyper"] |= {"unknown": "end"} | ({"time_limit": "cut"} if "qmix" in algo else {})
+    complete = json.loads(config.to_json(config.from_json(json.dumps(older(algo)), "config.json")))
+    del complete["format"]
+    complete["hyper"] |= {"unknown": "end"}
+    assert config.header(json.dumps(stored), "config.json") == complete
+
+
+def test_the_old_words_for_time_limits_are_still_read():
+    for old, new in (("end", "terminal"), ("cut", "bootstrap")):
+        assert config.configure("qmix", "probe/value", {"time_limit": old}).hyper.time_limit == new
+    with pytest.raises(GraspError, match="time_limit must be one of bootstrap, terminal, not 'ends'"):
+        config.configure("qmix", "probe/value", {"time_limit": "ends"})
+
+
+def test_a_fully_shared_actor_of_the_reference_layout_tells_agents_apart_unless_told_otherwise():
+    shared = {"layout": "reference", "sharing": "shared"}
+    assert config.configure("mappo", "probe/value", shared).hyper.agent_id
+    assert not config.configure("mappo", "probe/value", shared | {"agent_id": False}).hyper.agent_id
+    for other in ({"layout": "reference"}, {"sharing": "shared"}):
+        assert not config.configure("mappo", "probe/value", other).hyper.agent_id
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS)
@@ -85,12 +116,12 @@ def test_the_committed_runs_mean_what_they_meant():
         found = json.loads(config.to_json(config.from_json(path.read_text(), str(path))))
         added = {name: value for name, value in found.items() if name not in stored}
         added |= {name: value for name, value in found["hyper"].items() if name not in stored["hyper"]}
-        of_run, of_algorithms = parsing.ADDED[1]
-        before = of_run | of_algorithms[type(ALGORITHMS[stored["algo"]])]
+        before = parsing.missing(stored["format"], ALGORITHMS[stored["algo"]])
         assert added == {name: before[name] for name in added}, path
         assert all(found[name] == value for name, value in stored.items() if name not in ("format", "hyper")), path
-        assert all(found["hyper"][name] == value for name, value in stored["hyper"].items()), path
-        short += bool(added)
+        words = {"end": "terminal", "cut": "bootstrap"}
+        assert all(found["hyper"][name] == words.get(value, value) for name, value in stored["hyper"].items()), path
+        short += not added.keys() <= parsing.missing(2, ALGORITHMS[stored["algo"]]).keys()
     assert short == 2
 
 
@@ -117,6 +148,7 @@ def test_evaluations_are_evenly_spaced_and_include_both_ends():
         ({"seed": -1}, "seed must not be negative"),
         ({"lr": "fast"}, "lr must be a number, not 'fast'"),
         ({"num_envs": 2.5}, "num_envs must be a whole number, not 2.5"),
+        ({"actor": "mlp"}, "actor mlp needs layout reference"),
         ({"sharing": "some"}, "sharing must be one of shared, hybrid, separate"),
         ({"learning_rte": 1}, "unknown option 'learning_rte'"),
         ({"num_env": 1}, "did you mean 'num_envs'?"),
@@ -170,10 +202,50 @@ def test_a_preset_is_the_scenario_s_settings_and_given_options_win():
 @pytest.mark.parametrize("preset", presets.PRESETS)
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_every_preset_is_a_possible_configuration(preset, algo):
-    for scenario, options in presets.PRESETS[preset][presets.family(ALGORITHMS[algo])].items():
+    for scenario, options in presets.PRESETS[preset].get(presets.family(ALGORITHMS[algo]), {}).items():
         env = "grf/academy_pass_and_shoot_with_keeper" if scenario == "football" else f"smax/{scenario}"
         made = config.configure(algo, "smax/3m" if scenario in ("", "battle") else env, {"preset": preset})
-        assert made.hyper == replace(ALGORITHMS[algo], **options)
+        with_consensus = preset == "tuned" and ALGORITHMS[algo].operator != "none"
+        own = {name: value for name, value in options.items() if name != presets.STATE}
+        own |= {n: v for n, v in presets.WITH_CONSENSUS.items() if with_consensus and hasattr(ALGORITHMS[algo], n)}
+        own |= {"sharing": "separate"} if algo in ("happo", "grasp-happo") else {}
+        assert made.hyper == replace(ALGORITHMS[algo], **own)
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_the_paper_s_preset_names_every_option_but_the_operator(algo):
+    for options in presets.PRESETS["paper"][presets.family(ALGORITHMS[algo])].values():
+        assert options.keys() == {f.name for f in fields(ALGORITHMS[algo])} - {"operator"}
+
+
+def test_the_tuned_baseline_is_the_reference_s_and_its_grasp_variant_keeps_heads_from_a_common_start():
+    plain, with_grasp = (
+        config.configure(algo, "smax/3m", {"preset": "tuned"}).hyper for algo in ("mappo", "grasp-mappo")
+    )
+    assert (plain.layout, plain.sharing, plain.critic, plain.agent_id) == ("reference", "shared", "gru", True)
+    assert (plain.time_limit, plain.denominator) == ("terminal", "common")
+    changed = {f.name for f in fields(plain) if getattr(plain, f.name) != getattr(with_grasp, f.name)}
+    assert changed == {"operator", "sharing", "denominator"}
+    assert (with_grasp.sharing, with_grasp.denominator) == ("hybrid", "agent")
+    by_name = config.configure("mappo", "smax/3m", {"preset": "tuned", "operator": "min_norm"}).hyper
+    assert by_name == with_grasp
+    harl = [config.configure(algo, "smax/5m_vs_6m", {"preset": "tuned"}).hyper for algo in ("happo", "grasp-happo")]
+    assert [h.init for h in harl] == ["separate", "common"]
+    assert [(h.actor, h.blocks, h.gamma, h.time_limit) for h in harl] == [("gru", 3, 0.95, "bootstrap")] * 2
+    q = [config.configure(algo, "smax/3m", {"preset": "tuned"}).hyper for algo in ("qmix", "grasp-qmix")]
+    assert [(h.layout, h.sharing) for h in q] == [("reference", "shared"), ("reference", "hybrid")]
+
+
+def test_tuned_on_policy_learners_have_agent_specific_states_where_skirmish_leaves_the_choice():
+    def env_of(algo, env, preset="tuned"):
+        return config.configure(algo, env, {"preset": preset}).env
+
+    assert env_of("mappo", "skirmish/3m") == "skirmish/3m?state=agent"
+    assert env_of("mappo", "skirmish/3m?start_jitter=0.5") == "skirmish/3m?start_jitter=0.5,state=agent"
+    assert env_of("mappo", "skirmish/3m?state=team") == "skirmish/3m?state=team"
+    for algo, env in (("qmix", "skirmish/3m"), ("happo", "skirmish/MMM2"), ("mappo", "smax/3m")):
+        assert env_of(algo, env) == env
+    assert env_of("mappo", "skirmish/3m", "paper") == "skirmish/3m"
 
 
 SIZES = ("num_envs", "rollout", "epochs", "minibatches", "clip", "gamma")
@@ -192,7 +264,7 @@ SIZES = ("num_envs", "rollout", "epochs", "minibatches", "clip", "gamma")
         ("mappo", "smacv2/10gen_zerg?n_units=5", (8, 400, 5, 1, 0.2, 0.99)),
         ("mappo", "grf/academy_3_vs_1_with_keeper", (50, 200, 15, 2, 0.2, 0.99)),
         ("grasp-mappo", "grf/academy_corner?agents=11", (50, 1000, 15, 2, 0.2, 0.99)),
-        ("mappo", "mpe/simple_spread", (128, 30, 10, 1, 0.2, 0.99)),
+        ("mappo", "mpe/simple_spread", (128, 25, 10, 1, 0.2, 0.99)),
         ("happo", "smax/5m_vs_6m", (20, 160, 5, 1, 0.05, 0.95)),
         ("grasp-happo", "smac/3s5z_vs_3s6z", (20, 160, 5, 2, 0.1, 0.95)),
         ("happo", "skirmish/MMM2", (20, 160, 5, 1, 0.2, 0.95)),

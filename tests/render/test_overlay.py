@@ -123,7 +123,7 @@ def test_preferences_of_an_actor_are_probabilities_and_its_value_is_in_units_of_
     np.testing.assert_allclose(decision.preference.sum(-1), 1.0, rtol=1e-5)
     assert float(decision.preference[0, 0, 1]) == 0.0, "an illegal action"
     np.testing.assert_array_equal(decision.preference.argmax(-1), decision.action)
-    raw, _ = critics.value_step(state.critic, "mlp", memory.critic, seen.state)
+    raw, _ = critics.value_step(state.critic, memory.critic, seen.state)
     expected = 20.0 + 10.0 * np.asarray(raw) if value_norm else np.asarray(raw)
     np.testing.assert_allclose(decision.value, expected, rtol=1e-4)
 

@@ -30,7 +30,7 @@ SMALL = Qmix(
     lr=1e-2,
     adam_eps=0.1,
     max_grad_norm=3.0,
-    time_limit="cut",
+    time_limit="bootstrap",
 )
 SGD = optax.sgd(1.0)
 ADAM = optax.chain(optax.clip_by_global_norm(SMALL.max_grad_norm), optax.adam(SMALL.lr, eps=SMALL.adam_eps))
@@ -128,12 +128,12 @@ def uncut(function):
 
 @cache
 def gradient(hyper):
-    return fetched(partial(qmix.td_gradient, hyper, look=qmix.inputs_along))
+    return fetched(partial(qmix.td_gradient, hyper, look=partial(qmix.inputs_along, hyper)))
 
 
 @cache
 def improve(hyper, optimiser):
-    return uncut(fetched(partial(qmix.improve, hyper, optimiser, see=qmix.plain)))
+    return uncut(fetched(partial(qmix.improve, hyper, optimiser, see=partial(qmix.plain, hyper))))
 
 
 @cache
@@ -256,7 +256,7 @@ def goals(hyper, online, target, episode):
 
     last = episode.length - 1
     reward = hyper.reward_scale * episode.reward
-    has_ended = episode.terminated or hyper.time_limit == "end"
+    has_ended = episode.terminated or hyper.time_limit == "terminal"
     found = [reward[last] + (0.0 if has_ended else hyper.gamma * judged(last + 1))]
     for t in reversed(range(last)):
         mixed = (1 - hyper.td_lambda) * judged(t + 1) + hyper.td_lambda * found[0]

@@ -11,7 +11,7 @@ LIVELY = (0.9, 0.7, 0.4)
 """How often each agent is alive. A dead agent may rise within the episode, so that what it saw when dead matters."""
 
 
-def scene(spec=SPEC, steps=8, played=(0, 2, 0, 1), hidden=6, critic_hidden=0, seed=0):
+def scene(spec=SPEC, steps=8, played=(0, 2, 0, 1), hidden=6, critic_hidden=0, seed=0, last_action=False):
     """A rollout of arbitrary numbers, its memories and records too, in environments that have `played` so many steps of
     their episodes."""
     rng = np.random.default_rng(seed)
@@ -53,6 +53,9 @@ def scene(spec=SPEC, steps=8, played=(0, 2, 0, 1), hidden=6, critic_hidden=0, se
         memory=Memory(
             rng.normal(size=(steps + 1, len(played), *each, hidden)),
             rng.normal(size=(steps + 1, len(played), *states, critic_hidden)),
+            np.eye(spec.num_actions)[rng.integers(spec.num_actions, size=(steps + 1, len(played), *each))]
+            if last_action
+            else (),
         ),
         first=first,
         action=lottery.argmax(-1),

@@ -73,11 +73,29 @@ def mlp(net, x, prefix=""):
     return x
 
 
+def normed(net, name, x):
+    return nn.functional.layer_norm(x, x.shape[-1:], net[f"{name}.scale"], net[f"{name}.bias"])
+
+
 def recurrent(net, front, head, x, memory):
-    """Linear → GRU → ReLU → Linear: one step's output, and the memory after it."""
+    """One step's output, and the memory after it: of linear → GRU → ReLU → linear; of linear → ReLU → GRU → linear;
+    or of layer norm, blocks of linear → ReLU → layer norm, GRU → layer norm (unless there is no GRU), linear."""
+    if f"{front}.encoder.weight" in net:
+        x = dense(net, f"{front}.encoder", x)
+    elif f"{front}.rectified.weight" in net:
+        x = torch.relu(dense(net, f"{front}.rectified", x))
+    else:
+        x = normed(net, f"{front}.blocks.norm", x)
+        for i in range(sum(name.startswith(f"{front}.blocks.block") and name.endswith("weight") for name in net)):
+            block = f"{front}.blocks.block_{i}"
+            x = normed(net, f"{block}.norm", torch.relu(dense(net, block, x)))
+    if f"{front}.gru.input.weight" not in net:
+        return dense(net, head, x), memory
     gru = [net[f"{front}.gru.{way}.{kind}"].t() for kind in ("weight", "bias") for way in ("input", "memory")]
-    memory = torch.gru_cell(dense(net, f"{front}.encoder", x)[None], memory[None], *gru)[0]
-    return dense(net, head, torch.relu(memory)), memory
+    memory = torch.gru_cell(x[None], memory[None], *gru)[0]
+    if f"{front}.norm.scale" in net:
+        return dense(net, head, normed(net, f"{front}.norm", memory)), memory
+    return dense(net, head, torch.relu(memory) if f"{front}.encoder.weight" in net else memory), memory
 
 
 def act(net, obs, memory):
@@ -162,11 +180,21 @@ class Ppo:
         seen = self.data.observation
         if self.data.first[t, b]:
             memory = torch.zeros_like(memory)
-        obs = seen.obs[t, b, i] if self.alive[t, b, i] else np.zeros_like(seen.obs[t, b, i])
-        logits, memory = act(self.team[i], real(obs), memory)
+        logits, memory = act(self.team[i], self.alive[t, b, i] * self.inputs(i, t, b), memory)
         legal = list(np.flatnonzero(seen.avail[t, b, i]))
         taken = torch.tensor(legal.index(self.data.action[t, b, i]))
         return torch.distributions.Categorical(logits=logits[legal]), taken, memory
+
+    def inputs(self, i, t, b):
+        """Observation, last action and agent index, as the options say."""
+        data, found = self.data, [real(self.data.observation.obs[t, b, i])]
+        if self.hyper.last_action:
+            num_actions = data.observation.avail.shape[-1]
+            before = np.eye(num_actions)[data.action[t - 1, b, i]] if t else data.memory.last_action[0, b, i]
+            found.append(real(np.zeros(num_actions) if data.first[t, b] else before))
+        if self.hyper.agent_id:
+            found.append(torch.eye(self.num_agents).double()[i])
+        return torch.cat(found)
 
     def along(self, i, chunks):
         """Agent i's live steps, their distributions and the log-probabilities of what it did, chunk by chunk."""
@@ -189,8 +217,8 @@ class Ppo:
         return value * spread + mean
 
     def estimate(self):
-        """δ_t = r_t + γ V(s_{t+1}) − V(s_t), no future if terminated; the sum of (γλ)^l δ_{t+l} ends with the
-        episode."""
+        """δ_t = r_t + γ V(s_{t+1}) − V(s_t), no future if terminated (or at a time-out, if that is terminal); the sum
+        of (γλ)^l δ_{t+l} ends with the episode."""
         data, hyper = self.data, self.hyper
         advantage, target = np.zeros_like(data.record.value), np.zeros_like(data.record.value)
         for t, *at in reversed(list(np.ndindex(advantage.shape))):
@@ -198,7 +226,8 @@ class Ppo:
             after, _ = judge(
                 self.critic, real(data.next_observation.state[t, *at]), real(data.memory.critic[t + 1, *at])
             )
-            future = 0.0 if data.terminated[t, b] else hyper.gamma * self.in_rewards(number(after))
+            over = data.terminated[t, b] or (hyper.time_limit == "terminal" and data.truncated[t, b])
+            future = 0.0 if over else hyper.gamma * self.in_rewards(number(after))
             value = self.in_rewards(data.record.value[t, *at])
             goes_on = t + 1 < self.num_steps and not data.terminated[t, b] and not data.truncated[t, b]
             later = hyper.gamma * hyper.gae_lambda * advantage[t + 1, *at] if goes_on else 0.0
@@ -382,8 +411,9 @@ class Qmix:
             memory, last = (torch.zeros(size).double() for size in net["head.weight"].shape)
             each = []
             for t, (obs, *_) in enumerate(episode["seen"]):
-                seen = torch.cat([real(obs[i]), last, torch.eye(self.num_agents).double()[i]])
-                q, memory = act(net, seen, memory)
+                seen = [real(obs[i])] + [last] * self.hyper.last_action
+                seen += [torch.eye(self.num_agents).double()[i]] * self.hyper.agent_id
+                q, memory = act(net, torch.cat(seen), memory)
                 each.append(q)
                 if t < len(episode["action"]):
                     last = torch.eye(len(q)).double()[episode["action"][t][i]]
@@ -408,7 +438,7 @@ class Qmix:
         for t in reversed(range(steps)):
             ahead = judged[t + 1]
             if t == steps - 1:
-                ahead *= 0.0 if episode["terminated"] or hyper.time_limit == "end" else 1.0
+                ahead *= 0.0 if episode["terminated"] or hyper.time_limit == "terminal" else 1.0
             else:
                 ahead = (1 - hyper.td_lambda) * ahead + hyper.td_lambda * goals[t + 1]
             goals[t] = hyper.reward_scale * episode["reward"][t] + hyper.gamma * ahead

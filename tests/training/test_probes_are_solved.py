@@ -109,6 +109,6 @@ def values_along(probe, critic, config, state):
     for sequence in [list(states)] if probe == "discount" else [[one] for one in states]:
         inputs = jnp.array(sequence)[:, None]
         first = jnp.arange(len(sequence))[:, None] == 0
-        memory = critics.critic_memory(critic, (1,), config.hyper.hidden)
-        found = critics.values(state.critic, critic, memory, inputs, first)[:, 0]
+        memory = jnp.zeros((1, config.hyper.hidden * (critic == "gru")))
+        found = critics.values(state.critic, memory, inputs, first)[:, 0]
         yield from zip(value_norm.denormalise(state.value_norm, found).tolist(), map(states.get, sequence), strict=True)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from grasp.algos import grasp, ppo
+from grasp.algos import grasp, inputs, ppo
 from grasp.algos import minibatches as batches
 from grasp.algos.grasp import Consensus
 from grasp.algos.minibatches import Batch
@@ -97,10 +97,9 @@ def unit_feature_gradients(hyper: Mappo, actor: Actor, tiles: Batch) -> Float[Ar
 
     def one(tile: Batch) -> Partial:
         steps = tile.steps
-        memory = actors.features(actor.backbone, hyper.sharing, tile.start.actor, steps.obs, steps.first)
+        features = actors.features(actor.backbone, hyper.sharing, tile.start.actor, steps.obs, steps.first)
         slope = jax.grad(ppo.surrogate_sum, has_aux=True)
-        d_logits, _ = slope(actors.logits(actor.head, hyper.sharing, memory), steps, weight, hyper.clip)
-        features = jax.nn.relu(memory)
+        d_logits, _ = slope(actors.logits(actor.head, hyper.sharing, features), steps, weight, hyper.clip)
         length = jnp.linalg.norm(features, axis=-1, keepdims=True)
         return Partial(jnp.einsum("lcnh,lcna->nha", features / jnp.where(length > 0, length, 1.0), d_logits))
 
@@ -115,10 +114,10 @@ def input_gradients(
     weight = ppo.step_weights(hyper, tiles.steps.alive) if weight is None else weight
 
     def one(tile: Batch) -> Float[Array, "L C N o"]:
-        def objective(obs: Float[Array, "L C N o"]) -> Float[Array, ""]:
-            seen = tile._replace(steps=tile.steps._replace(obs=obs))
-            return ppo.surrogate_sum(ppo.logits_along(hyper, actor, seen), tile.steps, weight, hyper.clip)[0]
+        def objective(seen: Float[Array, "L C N i"]) -> Float[Array, ""]:
+            logits = ppo.logits_along(hyper, actor, tile._replace(steps=tile.steps._replace(obs=seen)))
+            return ppo.surrogate_sum(logits, tile.steps, weight, hyper.clip)[0]
 
-        return jax.grad(objective)(tile.steps.obs)
+        return inputs.observed(hyper, jax.grad(objective)(tile.steps.obs), tile.steps.avail.shape[-1])
 
     return jnp.moveaxis(jax.lax.map(one, tiles), -2, 0)

@@ -86,8 +86,8 @@ def surrogate_gradients(hyper: Mappo, actor: Actor, parts: tuple[str, ...], tile
 
     def objective(chosen: dict[str, PyTree], tile: Batch) -> Float[Array, ""]:
         agent, steps = actor._replace(**chosen), tile.steps
-        memory = actors.features(agent.backbone, sharing.backbone, tile.start.actor, steps.obs, steps.first)
-        return ppo.surrogate_sum(actors.logits(agent.head, sharing.head, memory), steps, weight, hyper.clip)[0]
+        features = actors.features(agent.backbone, sharing.backbone, tile.start.actor, steps.obs, steps.first)
+        return ppo.surrogate_sum(actors.logits(agent.head, sharing.head, features), steps, weight, hyper.clip)[0]
 
     return batches.accumulate(lambda tile: Partial(jax.grad(objective)(chosen, tile)), tiles).sum
 

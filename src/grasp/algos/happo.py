@@ -126,11 +126,10 @@ def ratio(hyper: Happo, actor: Actor, trajectory: Trajectory, agent: Array) -> F
     def mine(x: Array, axis: int) -> Array:
         return jax.lax.dynamic_slice_in_dim(x, agent, 1, axis)
 
-    seen = trajectory.observation
-    alive = mine(seen.alive, 2)
-    obs = mine(seen.obs, 2) * alive[..., None]
-    memory = actors.features(actor.backbone, hyper.sharing, mine(trajectory.memory.actor[0], 1), obs, trajectory.first)
-    log_probs = losses.log_probabilities(actors.logits(actor.head, hyper.sharing, memory), mine(seen.avail, 2))
+    start, seen = mine(trajectory.memory.actor[0], 1), mine(ppo.inputs_along(hyper, trajectory), 2)
+    alive, avail = mine(trajectory.observation.alive, 2), mine(trajectory.observation.avail, 2)
+    features = actors.features(actor.backbone, hyper.sharing, start, seen, trajectory.first)
+    log_probs = losses.log_probabilities(actors.logits(actor.head, hyper.sharing, features), avail)
     log_prob = losses.chosen(log_probs, mine(trajectory.action, 2))
     return jnp.where(alive, jnp.exp(log_prob - mine(trajectory.record.log_prob, 2)), 1.0)[..., 0]
 

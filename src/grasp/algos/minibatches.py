@@ -28,7 +28,8 @@ TILE_ROWS = 192
 class Steps(NamedTuple):
     """One minibatch's samples: L steps of C chunks."""
 
-    obs: Float[Array, "*K L C N o"]
+    obs: Float[Array, "*K L C N i"]
+    """The actors' inputs: observations, and what `algos.inputs` adds."""
     avail: Bool[Array, "*K L C N a"]
     alive: Float[Array, "*K L C N"]
     action: Int[Array, "*K L C N"]
@@ -78,7 +79,7 @@ def chunked(
     length: int,
     minibatches: int = 1,
 ) -> Batch:
-    """The whole trajectory as chunks. A dead agent's observation is zero from here on (death masking)."""
+    """The whole trajectory as chunks. A dead agent's input is zero from here on (death masking)."""
     seen, record = trajectory.observation, trajectory.record
     alive = seen.alive.astype(jnp.float32)
     steps = Steps(

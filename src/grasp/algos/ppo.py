@@ -13,15 +13,17 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from grasp.algos import losses, returns
+from grasp.algos import inputs, losses, returns
 from grasp.algos import minibatches as batches
 from grasp.algos import value_norm as normalise
 from grasp.algos.minibatches import Batch, Steps, accumulate
 from grasp.algos.optimiser import ascend, clipped_adam
 from grasp.config.hyperparameters import Mappo
 from grasp.nn import actor as actors
+from grasp.nn import backbone as backbones
 from grasp.nn import critic as critics
 from grasp.nn.actor import Actor
+from grasp.nn.backbone import Front, Recurrence
 from grasp.types import Decision, EnvSpec, Key, Metric, Metrics, Observation, PyTree, Trajectory
 
 
@@ -31,6 +33,8 @@ class Memory(NamedTuple):
     actor: Float[Array, "*B N H"]
     critic: Float[Array, "*B Hc"]
     """*B is followed by N where agents have states of their own; so are the values."""
+    last_action: Float[Array, "*B N a"] | tuple[()] = ()
+    """One-hot; empty without `last_action`."""
 
 
 class Record(NamedTuple):
@@ -71,32 +75,59 @@ def optimisers(hyper: Mappo) -> Optimisers:
 def init(hyper: Mappo, spec: EnvSpec, optimisers: Optimisers, key: Key) -> State:  # Alg. 1 l. 1–3
     """Fresh networks and optimisers."""
     actor_key, critic_key = jax.random.split(key)
-    actor = actors.actor_init(actor_key, spec, hyper.hidden, hyper.sharing)
-    critic = critics.critic_init(critic_key, hyper.critic, spec.state_dim, hyper.hidden)
+    actor = actors.actor_init(
+        actor_key,
+        spec,
+        hyper.hidden,
+        hyper.sharing,
+        inputs.width(hyper, spec),
+        front(hyper, hyper.actor) or backbones.encoded_init,
+        actors.policy_head(hyper.gain),
+        hyper.init,
+    )
+    critic = critics.critic_init(critic_key, spec.state_dim, hyper.hidden, front(hyper, hyper.critic))
     return State(
         actor, critic, optimisers.actor.init(actor), optimisers.critic.init(critic), normalise.value_norm_init()
     )
 
 
+def front(hyper: Mappo, recurrence: Recurrence) -> Front | None:
+    """The backbone of a network; None for the paper's critic without a GRU, which is not one of `nn.backbone`."""
+    if hyper.layout == "reference":
+        return partial(backbones.blocks_init, number=hyper.blocks, recurrence=recurrence)
+    return backbones.encoded_init if recurrence == "gru" else None
+
+
 def memory(hyper: Mappo, spec: EnvSpec, num_envs: int) -> Memory:
-    """The memory at the start of an episode."""
+    """The memory at the start of an episode. A network without a GRU has one of width 0."""
+    team = (num_envs, spec.num_agents)
     return Memory(
-        jnp.zeros((num_envs, spec.num_agents, hyper.hidden)),
-        critics.critic_memory(hyper.critic, (num_envs, *spec.state_shape[:-1]), hyper.hidden),
+        jnp.zeros((*team, hyper.hidden * (hyper.actor == "gru"))),
+        jnp.zeros((num_envs, *spec.state_shape[:-1], hyper.hidden * (hyper.critic == "gru"))),
+        jnp.zeros((*team, spec.num_actions)) if hyper.last_action else (),
     )
 
 
 def decide(hyper: Mappo, state: State, memory: Memory, observation: Observation, key: Key, greedy: bool) -> Decision:
-    """Every agent's action from its own policy, sampled or the most probable. A dead agent observes zeros."""
-    obs = observation.obs * observation.alive[..., None]
-    actor_memory = actors.step(state.actor.backbone, hyper.sharing, memory.actor, obs)
-    logits = actors.logits(state.actor.head, hyper.sharing, actor_memory)
+    """Every agent's action from its own policy, sampled or the most probable. A dead agent's input is zeros."""
+    seen = inputs.of_agents(hyper, observation.obs, memory.last_action) * observation.alive[..., None]
+    actor_memory, features = actors.step(state.actor.backbone, hyper.sharing, memory.actor, seen)
+    logits = actors.logits(state.actor.head, hyper.sharing, features)
     log_probs = losses.log_probabilities(logits, observation.avail)
     action = jnp.argmax(log_probs, -1) if greedy else jax.random.categorical(key, log_probs)
-    value, critic_memory = critics.value_step(state.critic, hyper.critic, memory.critic, observation.state)
+    value, critic_memory = critics.value_step(state.critic, memory.critic, observation.state)
     record = Record(losses.chosen(log_probs, action), value)
     expected = normalise.denormalise(state.value_norm, value) if hyper.value_norm else value
-    return Decision(action, Memory(actor_memory, critic_memory), record, jnp.exp(log_probs), expected)
+    last_action = jax.nn.one_hot(action, logits.shape[-1]) if hyper.last_action else ()
+    return Decision(action, Memory(actor_memory, critic_memory, last_action), record, jnp.exp(log_probs), expected)
+
+
+def inputs_along(hyper: Mappo, trajectory: Trajectory) -> Float[Array, "T B N i"]:
+    """The actors' inputs along a trajectory, as `decide` had them."""
+    seen, last_action = trajectory.observation, trajectory.memory.last_action
+    if hyper.last_action:
+        last_action = jnp.where(trajectory.first[..., None, None], 0.0, last_action[:-1])
+    return inputs.of_agents(hyper, seen.obs, last_action) * seen.alive[..., None]
 
 
 def prepare(hyper: Mappo, state: State, trajectory: Trajectory, per_agent: bool = False) -> Batch:
@@ -114,22 +145,25 @@ def prepare(hyper: Mappo, state: State, trajectory: Trajectory, per_agent: bool 
     else:
         shared = batches.normalised(advantage, alive.sum(-1))
         advantage = jnp.broadcast_to(shared[..., None], alive.shape)
-    return batches.chunked(trajectory, advantage, target, hyper.chunk, hyper.minibatches)
+    seen = trajectory.observation._replace(obs=inputs_along(hyper, trajectory))
+    return batches.chunked(trajectory._replace(observation=seen), advantage, target, hyper.chunk, hyper.minibatches)
 
 
 def estimate(
     hyper: Mappo, state: State, trajectory: Trajectory
 ) -> tuple[Float[Array, "T B *V"], Float[Array, "T B *V"]]:
     """Advantages by GAE and the returns that the critic learns, from the shared reward: the team's, or each agent's
-    where agents have states of their own (Alg. 1 l. 7)."""
+    where agents have states of their own (Alg. 1 l. 7). With `time_limit = terminal` nothing follows a time-out."""
     value, after = trajectory.record.value, trajectory.next_observation.state
-    next_value, _ = critics.value_step(state.critic, hyper.critic, trajectory.memory.critic[1:], after)
+    next_value, _ = critics.value_step(state.critic, trajectory.memory.critic[1:], after)
     if hyper.value_norm:
         value, next_value = (normalise.denormalise(state.value_norm, v) for v in (value, next_value))
     outcome = (trajectory.reward, trajectory.terminated, trajectory.truncated)
     if value.ndim > trajectory.reward.ndim:
         outcome = jax.tree.map(lambda x: x[..., None], outcome)
     reward, terminated, truncated = outcome
+    if hyper.time_limit == "terminal":
+        terminated = terminated | truncated
     advantage = returns.gae(reward, value, next_value, terminated, truncated, hyper.gamma, hyper.gae_lambda)
     return advantage, advantage + value
 
@@ -163,7 +197,7 @@ def value_gradient(
     target = normalise.normalise(norm, steps.target) if hyper.value_norm else steps.target
 
     def objective(critic: PyTree) -> tuple[Array, Metrics]:
-        value = critics.values(critic, hyper.critic, tile.start.critic, steps.state, steps.first)
+        value = critics.values(critic, tile.start.critic, steps.state, steps.first)
         loss = losses.value_loss(value, steps.value, target, hyper.clip, hyper.huber).sum() / num_samples
         return -loss, {"value_loss": loss}
 
@@ -190,8 +224,8 @@ def policy_gradient(hyper: Mappo, actor: Actor, tiles: Batch) -> tuple[Actor, Me
 
 def logits_along(hyper: Mappo, actor: Actor, tile: Batch) -> Float[Array, "L C N a"]:
     """Every agent's logits along a tile, each chunk from its stored memory."""
-    memory = actors.features(actor.backbone, hyper.sharing, tile.start.actor, tile.steps.obs, tile.steps.first)
-    return actors.logits(actor.head, hyper.sharing, memory)
+    features = actors.features(actor.backbone, hyper.sharing, tile.start.actor, tile.steps.obs, tile.steps.first)
+    return actors.logits(actor.head, hyper.sharing, features)
 
 
 def step_weights(hyper: Mappo, alive: Float[Array, "*S N"]) -> Float[Array, " N"]:

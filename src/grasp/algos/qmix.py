@@ -15,13 +15,15 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from grasp.algos import exploration, grasp, losses, returns
+from grasp.algos import exploration, grasp, inputs, losses, returns
 from grasp.algos import replay_buffer as replay
 from grasp.algos.minibatches import accumulate, tile_size
 from grasp.algos.optimiser import ascend, clipped_adam
 from grasp.algos.replay_buffer import Episodes, Replay, at_its_length, time_first
 from grasp.config.hyperparameters import Qmix
 from grasp.nn import actor as actors
+from grasp.nn import backbone as backbones
+from grasp.nn import layers
 from grasp.nn import mixer as mixers
 from grasp.nn.actor import Actor
 from grasp.types import Algorithm, Decision, EnvSpec, GraspError, Key, Metric, Metrics, Observation, PyTree, Trajectory
@@ -38,7 +40,7 @@ class Memory(NamedTuple):
 
     agent: Float[Array, "*B N H"]
     last_action: Float[Array, "*B N a"]
-    """One-hot; zeros at an episode's start."""
+    """One-hot."""
 
 
 class Networks(NamedTuple):
@@ -71,7 +73,13 @@ def make(hyper: Qmix, spec: EnvSpec) -> Algorithm:
 
     def init(key: Key) -> State:
         agent_key, mixer_key = jax.random.split(key)
-        agent = actors.actor_init(agent_key, spec, hyper.hidden, hyper.sharing, input_dim(spec))
+        front, head = (
+            (backbones.encoded_init, actors.policy_head())
+            if hyper.layout == "paper"
+            else (backbones.rectified_init, layers.uniform_init)
+        )
+        width = inputs.width(hyper, spec)
+        agent = actors.actor_init(agent_key, spec, hyper.hidden, hyper.sharing, width, front, head, hyper.init)
         return begin(hyper, spec, optimiser, agent, mixer_key)
 
     def memory(num_envs: int) -> Memory:
@@ -107,8 +115,9 @@ def begin(hyper: Qmix, spec: EnvSpec, optimiser: optax.GradientTransformation, a
 def decide(hyper: Qmix, state: State, memory: Memory, observation: Observation, key: Key, greedy: bool) -> Decision:
     """Every agent's ε-greedy action, each drawn independently."""
     obs = observation.obs * observation.alive[..., None]
-    hidden = actors.step(state.agent.backbone, hyper.sharing, memory.agent, inputs(obs, memory.last_action))
-    q = actors.logits(state.agent.head, hyper.sharing, hidden)
+    seen = inputs.of_agents(hyper, obs, memory.last_action)
+    hidden, features = actors.step(state.agent.backbone, hyper.sharing, memory.agent, seen)
+    q = actors.logits(state.agent.head, hyper.sharing, features)
     action = exploration.choose(
         q, observation.avail, None if greedy else exploration.epsilon(hyper, state.env_steps), key
     )
@@ -116,23 +125,12 @@ def decide(hyper: Qmix, state: State, memory: Memory, observation: Observation, 
     return Decision(action, memory, (), *exploration.judged(hyper, state.mixer, q, observation))
 
 
-def inputs(obs: Float[Array, "*S N o"], last_action: Float[Array, "*S N a"]) -> Float[Array, "*S N i"]:
-    """An agent network's input: observation, last action (one-hot), agent id (one-hot)."""
-    num_agents = obs.shape[-2]
-    agent_id = jnp.broadcast_to(jnp.eye(num_agents), (*obs.shape[:-1], num_agents))
-    return jnp.concatenate([obs, last_action, agent_id], -1)
-
-
-def input_dim(spec: EnvSpec) -> int:
-    return spec.obs_dim + spec.num_actions + spec.num_agents
-
-
 def learn(
     hyper: Qmix, optimiser: optax.GradientTransformation, state: State, trajectory: Trajectory, key: Key
 ) -> tuple[State, Metrics]:
     """Store the rollout, then learn from the replay buffer."""
     before = state.replay.finished
-    return fit(hyper, optimiser, plain, store(state, trajectory), before, key)
+    return fit(hyper, optimiser, partial(plain, hyper), store(state, trajectory), before, key)
 
 
 def store(state: State, trajectory: Trajectory) -> State:
@@ -257,7 +255,7 @@ def objective(
     judged = values(target.agent, Actor(hyper.sharing, hyper.sharing), seen)
     next_team = mixers.mix(target.mixer, losses.chosen(judged, greedy), batch.state)[1:]
     reward = batch.reward * hyper.reward_scale
-    ended = batch.terminated | (hyper.time_limit == "end")
+    ended = batch.terminated | (hyper.time_limit == "terminal")
     goal = returns.td_lambda(reward, next_team, batch.length, ended, hyper.gamma, hyper.td_lambda)
     played = jnp.arange(team.shape[0])[:, None] < batch.length[None]
     error = jnp.where(played, team - jax.lax.stop_gradient(goal), 0.0)
@@ -269,20 +267,19 @@ def objective(
     return -loss, {"loss": loss, "td_error": mean(jnp.abs(error)), "q_team": mean(team), "target": mean(goal)}
 
 
-def inputs_along(batch: Episodes) -> Float[Array, "H1 E N i"]:
+def inputs_along(hyper: Qmix, batch: Episodes) -> Float[Array, "H1 E N i"]:
     """The agents' network inputs along episodes (time first)."""
     done = jax.nn.one_hot(batch.action, batch.avail.shape[-1])
-    return inputs(batch.obs, jnp.concatenate([jnp.zeros_like(done[:1]), done]))
+    return inputs.of_agents(hyper, batch.obs, jnp.concatenate([jnp.zeros_like(done[:1]), done]))
 
 
-def plain(senses: PyTree, key: Key, batch: Episodes) -> Float[Array, "H1 E N i"]:
+def plain(hyper: Qmix, senses: PyTree, key: Key, batch: Episodes) -> Float[Array, "H1 E N i"]:
     """QMIX's inputs: no learned part, no randomness."""
-    return inputs_along(batch)
+    return inputs_along(hyper, batch)
 
 
 def values(agent: Actor, sharing: Actor, seen: Float[Array, "H1 E N i"]) -> Float[Array, "H1 E N a"]:
     """Every agent's action values along its episode, from a zero memory."""
-    hidden = agent.backbone["gru"]["memory"]["weight"].shape[-2]
-    start = jnp.zeros((*seen.shape[1:-1], hidden))
-    memory = actors.features(agent.backbone, sharing.backbone, start, seen, jnp.zeros(seen.shape[:2], bool))
-    return actors.logits(agent.head, sharing.head, memory)
+    start = jnp.zeros((*seen.shape[1:-1], backbones.memory_width(agent.backbone)))
+    features = actors.features(agent.backbone, sharing.backbone, start, seen, jnp.zeros(seen.shape[:2], bool))
+    return actors.logits(agent.head, sharing.head, features)

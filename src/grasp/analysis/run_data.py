@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from grasp.analysis.labels import RunIdentity, labels
-from grasp.config import EVALUATIONS, RUN_FIELDS, header, planned_steps, presets
+from grasp.config import RUN_FIELDS, Config, configure, header, planned_steps
 from grasp.config.hyperparameters import ALGORITHMS
 from grasp.runs import CONDENSED, is_seed, locate, read_object
 from grasp.runs.condense import Hashes, hashes_of, sha256
@@ -251,15 +251,17 @@ def _numbers(values: list[Any] | None) -> tuple[float, ...]:
 
 
 def _command(algo: str, env: str, config: dict[str, Any]) -> str:
-    try:
-        hyper = ALGORITHMS[algo]
-        defaults = {field.name: field.default for field in RUN_FIELDS} | dataclasses.asdict(hyper)
-        defaults |= presets.settings(config.get("preset", "default"), hyper, env)
-        defaults["eval_interval"] = max(int(config.get("steps", defaults["steps"])) // EVALUATIONS, 1)
-    except (KeyError, GraspError):
-        return ""
     chosen = config | config.get("hyper", {})
-    own = {name: chosen[name] for name in defaults if name in chosen and chosen[name] != defaults[name]}
+    given = {name: chosen[name] for name in ("preset", "operator", "mixer") if name in chosen}
+    try:
+        same = configure(algo, env, given | {"steps": chosen.get("steps", Config.steps)})
+        plain = configure(algo, env, {})
+    except GraspError:
+        return ""
+    before = {f.name: getattr(same, f.name) for f in RUN_FIELDS} | dataclasses.asdict(same.hyper)
+    before |= {"preset": plain.preset, "steps": plain.steps}
+    before |= {name: getattr(plain.hyper, name) for name in given if name != "preset"}
+    own = {name: chosen[name] for name in before if name in chosen and chosen[name] != before[name]}
     flags = [f"--{name} {str(value).lower() if isinstance(value, bool) else value}" for name, value in own.items()]
     return " ".join(["grasp train", algo, shlex.quote(env), *flags])
 

@@ -138,7 +138,7 @@ def typed(option: Field) -> Any:
 
     def read(text: str) -> Any:
         try:
-            return parse(text, option.type)
+            return parse(option.metadata["renamed"].get(text, text), option.type)
         except ValueError:
             raise GraspError(f"{option.name} must be {describe(option.type)}, not '{text}'") from None
 

@@ -18,14 +18,19 @@ EVEN: Bound = (lambda x: x >= 2 and x % 2 == 0, "be even and at least 2")
 ANY: Bound = (lambda x: True, "")
 
 
-def option(default: Any, help: str, bound: Bound = ANY) -> Any:
-    """A dataclass field with a default, a help text and a bound."""
-    return field(default=default, metadata={"help": help, "bound": bound})
+def option(default: Any, help: str, bound: Bound = ANY, renamed: dict[str, str] | None = None) -> Any:
+    """A dataclass field with a default, a help text and a bound; `renamed` has the old words of its choices, which are
+    still read."""
+    return field(default=default, metadata={"help": help, "bound": bound, "renamed": renamed or {}})
 
 
 CONTROLS = (
     "ablation that replaces the consensus: placebo, a random direction of the same norm; permuted, every agent's "
     "weight given to another agent; step_size, each agent's own gradient scaled to the norm of the realigned one"
+)
+INIT = (
+    "initial parameters that agents do not share: common, the same for every agent, which a consensus needs; separate, "
+    "drawn for each agent"
 )
 
 
@@ -47,12 +52,28 @@ class Mappo:
     gamma: float = option(0.99, "discount factor", UNIT)
     gae_lambda: float = option(0.95, "GAE lambda", UNIT)
     clip: float = option(0.2, "PPO clipping range, of the probability ratio and of the value", POSITIVE)
+    time_limit: Literal["bootstrap", "terminal"] = option(
+        "bootstrap", "at a time-out: bootstrap from the value of the next state, or treat it as terminal"
+    )
     entropy: float = option(0.01, "entropy coefficient", NOT_NEGATIVE)
     max_grad_norm: float = option(10.0, "maximum global norm of the gradient, per network", POSITIVE)
     huber: float = option(10.0, "threshold of the Huber value loss", POSITIVE)
     value_norm: bool = option(True, "normalise value targets by their running mean and standard deviation")
     hidden: int = option(64, "width of every hidden layer", COUNT)
+    layout: Literal["paper", "reference"] = option(
+        "paper", "networks: paper, linear layer, GRU, ReLU, head; reference, on-policy's and HARL's: layer norm, "
+        "blocks of linear layer, ReLU and layer norm, GRU, layer norm, head"
+    )  # fmt: skip
+    blocks: int = option(2, "blocks before the GRU in the reference layout", COUNT)
+    actor: Literal["mlp", "gru"] = option("gru", "actor network: recurrent, or feed-forward in the reference layout")
     critic: Literal["mlp", "gru"] = option("mlp", "critic network: feed-forward as in the paper, or recurrent")
+    gain: float = option(0.01, "scale of the initial weights of the actor's head", POSITIVE)
+    init: Literal["common", "separate"] = option("common", INIT)
+    agent_id: bool = option(
+        False,
+        "append the agent's index to the actor's input; default true for one shared actor in the reference layout",
+    )
+    last_action: bool = option(False, "append the agent's last action to the actor's input")
     sharing: Literal["shared", "hybrid", "separate"] = option(
         "hybrid", "parameter sharing of the actors; hybrid: a shared backbone with one head per agent"
     )
@@ -111,7 +132,7 @@ class Qmix:
     num_envs: int = option(8, "parallel copies of the environment", COUNT)
     rollout: int = option(50, "steps per copy between two updates", COUNT)
     buffer: int = option(5000, "replay buffer size, in episodes", COUNT)
-    batch: int = option(32, "batch size, in episodes", COUNT)
+    batch: int = option(128, "batch size, in episodes; batch / interval is the replay ratio", COUNT)
     interval: int = option(8, "finished episodes between two gradient steps", COUNT)
     target_interval: int = option(200, "finished episodes between two updates of the target networks", COUNT)
     lr: float = option(1e-3, "learning rate", POSITIVE)
@@ -122,13 +143,21 @@ class Qmix:
     max_grad_norm: float = option(10.0, "maximum global norm of the gradient of all networks", POSITIVE)
     gamma: float = option(0.99, "discount factor", UNIT)
     td_lambda: float = option(0.6, "TD(lambda): 0 for one-step targets, 1 for Monte Carlo returns", UNIT)
-    time_limit: Literal["end", "cut"] = option(
-        "end", "end: treat time-outs as terminal, as the reference code does; cut: bootstrap from the next state"
-    )
+    time_limit: Literal["bootstrap", "terminal"] = option(
+        "terminal", "at a time-out: bootstrap from the value of the next state, or treat it as terminal",
+        renamed={"end": "terminal", "cut": "bootstrap"},
+    )  # fmt: skip
     reward_scale: float = option(1.0, "factor by which rewards are multiplied in value targets", POSITIVE)
     epsilon: float = option(0.05, "final epsilon of epsilon-greedy exploration", UNIT)
     anneal: int = option(100_000, "anneal epsilon linearly from 1 over this many environment steps", COUNT)
     hidden: int = option(64, "width of the agents' network", COUNT)
+    layout: Literal["paper", "reference"] = option(
+        "paper", "agents' network: paper, linear layer, GRU, ReLU, head; reference, pymarl2's: linear layer, ReLU, "
+        "GRU, head, with PyTorch's initial weights"
+    )  # fmt: skip
+    init: Literal["common", "separate"] = option("common", INIT)
+    agent_id: bool = option(True, "append the agent's index to its network's input")
+    last_action: bool = option(True, "append the agent's last action to its network's input")
     mixer: Literal["monotone", "sum"] = option("monotone", "mixing network: monotone as in QMIX, or VDN's sum")
     mixer_embed: int = option(32, "width of the mixing network", COUNT)
     mixer_hidden: int = option(64, "width of the hypernetworks of the mixing network", COUNT)
@@ -152,6 +181,7 @@ class Ma2e(Qmix):
     """MA2E: QMIX's options, and those of the masked autoencoder whose predictions are inputs of its agents."""
 
     hidden: int = option(128, "width of the agents' network, half of it for the predicted observations", EVEN)
+    layout: Literal["paper"] = option("paper", "agents' network: attention over the agents' inputs, GRU, ReLU, head")
     mode: Literal["paper", "released"] = option("paper", "follow the figures of the MA2E paper, or its released code")
     window: int = option(5, "time steps per autoencoder window", COUNT)
     embed: int = option(24, "token width of the autoencoder", COUNT)

@@ -11,21 +11,37 @@ from grasp.config.run import EVALUATIONS, RUN_FIELDS, Config
 from grasp.config.validation import LARGEST, validate
 from grasp.types import GraspError, suggest
 
-FORMAT = 2
+FORMAT = 3
 """Version of the run directory and of `config.json`. A newer one is refused. When you add an option, increment it and
 enter in `ADDED` the value that runs of earlier formats had."""
 
 ON_POLICY = {"decay": 0, "gram": "batch", "folds": 4, "control": "none", "trust": "clip", "kl": 0.02}
-OFF_POLICY = {"decay": 0, "gram": "batch", "folds": 4, "control": "none", "reward_scale": 1.0, "time_limit": "cut"}
+OFF_POLICY = {
+    "decay": 0,
+    "gram": "batch",
+    "folds": 4,
+    "control": "none",
+    "reward_scale": 1.0,
+    "time_limit": "bootstrap",
+}
 OF_RUN = {
     "preset": "default", "parallel": "auto", "devices": 1, "workers": 0, "deadline": 60.0, "restarts": 10, "nodes": 1,
     "staleness": 0,
 }  # fmt: skip
+LAYOUT = {"layout": "paper", "init": "common"}
+ON_POLICY_LAYOUT = LAYOUT | {
+    "blocks": 2, "actor": "gru", "gain": 0.01, "agent_id": False, "last_action": False, "time_limit": "bootstrap",
+}  # fmt: skip
+OFF_POLICY_LAYOUT = LAYOUT | {"agent_id": True, "last_action": True}
 ADDED: dict[int, tuple[dict[str, Any], dict[type, dict[str, Any]]]] = {
-    1: (OF_RUN, {Mappo: ON_POLICY, Happo: ON_POLICY, Qmix: OFF_POLICY, Ma2e: OFF_POLICY})
+    1: (OF_RUN, {Mappo: ON_POLICY, Happo: ON_POLICY, Qmix: OFF_POLICY, Ma2e: OFF_POLICY}),
+    2: (
+        {},
+        {Mappo: ON_POLICY_LAYOUT, Happo: ON_POLICY_LAYOUT, Qmix: OFF_POLICY_LAYOUT, Ma2e: OFF_POLICY_LAYOUT},
+    ),
 }
-"""By format: the options of a run, and of an algorithm, that a file of this format may lack, each with the value that
-runs had before the option existed. Format 1 was not incremented as options were added."""
+"""By format: the options of a run, and of an algorithm, that files of this format and of earlier ones may lack, each
+with the value that runs had before the option existed. Format 1 was not incremented as options were added."""
 
 
 def defaults(algo: str) -> Hyper:
@@ -39,7 +55,9 @@ def configure(algo: str, env: str, options: Mapping[str, Any]) -> Config:
     """The complete configuration of a run from names and options; unknown names and wrong types are refused."""
     hyper = defaults(algo)
     options = checked(hyper, options)
-    return made(algo, env, hyper, presets.settings(options.get("preset", "default"), hyper, env) | options)
+    preset, wanted = options.get("preset", "default"), replace(hyper, operator=options.get("operator", hyper.operator))
+    of_preset = presets.settings(preset, wanted, env)
+    return made(algo, presets.with_states(preset, wanted, env), hyper, of_preset | options)
 
 
 def checked(hyper: Hyper, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,6 +67,7 @@ def checked(hyper: Hyper, options: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in options.items():
         if name not in known:
             raise GraspError(f"unknown option '{name}'; {suggest(name, known)}")
+        value = known[name].metadata["renamed"].get(value, value) if isinstance(value, str) else value
         if not fits(value, known[name].type):
             raise GraspError(f"{name} must be {describe(known[name].type)}, not {value!r}")
         if type(value) in (int, float) and not abs(value) <= LARGEST:
@@ -62,7 +81,10 @@ def made(algo: str, env: str, hyper: Hyper, options: dict[str, Any]) -> Config:
     names = {f.name for f in RUN_FIELDS}
     of_run = {name: value for name, value in options.items() if name in names}
     of_algorithm = {name: value for name, value in options.items() if name not in names}
-    config = Config(algo, env, replace(hyper, **of_algorithm), **of_run)
+    hyper = replace(hyper, **of_algorithm)
+    if isinstance(hyper, Mappo) and (hyper.layout, hyper.sharing) == ("reference", "shared"):
+        hyper = replace(hyper, agent_id=of_algorithm.get("agent_id", True))
+    config = Config(algo, env, hyper, **of_run)
     if config.eval_interval == 0:
         config = replace(config, eval_interval=max(config.steps // EVALUATIONS, 1))
     validate(config)
@@ -118,8 +140,7 @@ def from_json(text: str, source: str) -> Config:
     if not isinstance(of_algorithm, dict):
         raise GraspError(f"{source} is not a configuration of grasp; is this a run directory?")
     hyper = defaults(algo)
-    of_runs, of_algorithms = ADDED.get(version, ({}, {}))
-    before = of_runs | of_algorithms.get(type(hyper), {})
+    before = missing(version, hyper)
     given = {**values, **of_algorithm}
     for f in [*RUN_FIELDS, *fields(hyper)]:
         if f.name not in given and f.name not in before:
@@ -130,9 +151,28 @@ def from_json(text: str, source: str) -> Config:
         raise GraspError(f"{source}: {mistake}") from None
 
 
+def missing(version: int, hyper: Hyper) -> dict[str, Any]:
+    """The options that a file of this format may lack, with the values that its run had."""
+    found: dict[str, Any] = {}
+    for format, (of_runs, of_algorithms) in ADDED.items():
+        if format >= version:
+            found |= of_runs | of_algorithms.get(type(hyper), {})
+    return found
+
+
 def header(text: str, source: str) -> dict[str, Any]:
-    """The unchecked values of a `config.json`, for a report on runs whose algorithm may be unknown."""
-    return _read(text, source)[1]
+    """The values of a `config.json`, unchecked, for a report on runs whose algorithm may be unknown. Options that the
+    file lacks have the values that its run had, choices their present names."""
+    version, values = _read(text, source)
+    hyper, of_algorithm = ALGORITHMS.get(str(values["algo"])), values.get("hyper")
+    if hyper is None or not isinstance(of_algorithm, dict):
+        return values
+    renamed = {f.name: f.metadata["renamed"] for f in fields(hyper)}
+    before, own = missing(version, hyper), {f.name for f in fields(hyper)}
+    for name, value in of_algorithm.items():
+        before[name] = renamed[name].get(value, value) if name in own and isinstance(value, str) else value
+    of_run = {name: value for name, value in before.items() if name not in own and name not in of_algorithm}
+    return of_run | values | {"hyper": {name: value for name, value in before.items() if name not in of_run}}
 
 
 def planned_steps(text: str, source: str) -> int | None:

@@ -1,28 +1,127 @@
-"""Presets: the paper's hyper-parameters, and those of the reference repositories per scenario.
+"""Presets: the paper's hyper-parameters, and the reference repositories' algorithms per scenario.
 
 `grasp train ALGO ENV --preset tuned` uses them instead of the defaults; options given explicitly win. A scenario is the
 part of the environment's name after the slash (SMACv2's maps: `terran_N_units`, or `smacv2_N_units` for any race);
 "battle" applies to the other scenarios of smax, skirmish, smac and smacv2, "" for everything else.
-Rollouts are whole chunks of 10 steps (on-policy's 25 of simple_spread become 30). Three kinds of settings are left out:
-those that this library lacks (deeper or feed-forward networks, stacked frames, on-policy's logit gain of 1 on MMM2 and
-tanh on simple_spread), those that are separate choices here (one shared actor, a recurrent critic, agent-specific
-states: `--sharing`, `--critic`, `--env.state`), and those that depend on a run's length (steps; HARL's decay in
-football).
+
+`paper` names every option but the operator, so that no later default changes it. `tuned` is the reference's algorithm
+as a whole: networks, inputs, parameter sharing, time limits, sizes. With a consensus it keeps hybrid actors and a
+common start, which the consensus of heads needs (`WITH_CONSENSUS`). docs/baselines.md lists what still differs.
 """
 
 import re
 from typing import Any
 
-from grasp.config.hyperparameters import Happo, Hyper, Ma2e, Mappo, Qmix
+from grasp.config.hyperparameters import ALGORITHMS, Happo, Hyper, Ma2e, Mappo, Qmix
 from grasp.types import GraspError
 
 Settings = dict[str, dict[str, Any]]
 """Options by scenario."""
 
-ONPOLICY = {"num_envs": 8, "rollout": 400, "epochs": 15}
+PAPER_ON_POLICY = {
+    "num_envs": 32,
+    "rollout": 100,
+    "chunk": 10,
+    "epochs": 5,
+    "minibatches": 1,
+    "lr": 5e-4,
+    "critic_lr": 5e-4,
+    "decay": 0,
+    "adam_eps": 1e-5,
+    "gamma": 0.99,
+    "gae_lambda": 0.95,
+    "clip": 0.2,
+    "time_limit": "bootstrap",
+    "entropy": 0.01,
+    "max_grad_norm": 10.0,
+    "huber": 10.0,
+    "value_norm": True,
+    "hidden": 64,
+    "layout": "paper",
+    "blocks": 2,
+    "actor": "gru",
+    "critic": "mlp",
+    "gain": 0.01,
+    "init": "common",
+    "agent_id": False,
+    "last_action": False,
+    "sharing": "hybrid",
+    "denominator": "agent",
+    "scope": "heads",
+    "weight": 1.0,
+    "refresh": "iteration",
+    "gram": "batch",
+    "folds": 4,
+    "control": "none",
+    "trust": "clip",
+    "kl": 0.02,
+}
+PAPER_REPLAY = {
+    "num_envs": 8,
+    "rollout": 50,
+    "buffer": 5000,
+    "batch": 32,
+    "interval": 8,
+    "target_interval": 200,
+    "lr": 1e-3,
+    "decay": 0,
+    "adam_eps": 1e-8,
+    "max_grad_norm": 10.0,
+    "gamma": 0.99,
+    "td_lambda": 0.6,
+    "time_limit": "terminal",
+    "reward_scale": 1.0,
+    "epsilon": 0.05,
+    "anneal": 100_000,
+    "hidden": 64,
+    "layout": "paper",
+    "init": "common",
+    "agent_id": True,
+    "last_action": True,
+    "mixer_embed": 32,
+    "mixer_hidden": 64,
+    "sharing": "hybrid",
+    "scope": "heads",
+    "gamma_on": "gradient",
+    "gram": "batch",
+    "folds": 4,
+    "control": "none",
+}
+PAPER_MA2E = PAPER_REPLAY | {
+    "hidden": 128,
+    "mode": "paper",
+    "window": 5,
+    "embed": 24,
+    "heads": 4,
+    "encoder_layers": 3,
+    "decoder_layers": 2,
+    "feedforward": 2048,
+    "windows": 16,
+    "autoencoder_lr": 5e-4,
+    "pretrain": 5000,
+    "threshold": 0.015,
+    "fine_tune": 500,
+    "pretraining_counts": True,
+}
+
+STATE = "state"
+"""An option of the environment, not of the algorithm: agent-specific states for the critic."""
+SHARED = {"layout": "reference", "sharing": "shared", "denominator": "common", "critic": "gru"}
+ONPOLICY = SHARED | {
+    "time_limit": "terminal", "agent_id": True, "last_action": True, "num_envs": 8, "rollout": 400, "epochs": 15,
+    STATE: "agent",
+}  # fmt: skip
 """on-policy's scripts for SMAC; 15 epochs on the easy maps, which have no row."""
-HARL = {"num_envs": 20, "rollout": 160, "epochs": 5, "gamma": 0.95, "clip": 0.05}
-PYMARL = {"batch": 128}
+ONPOLICY_SMACV2 = ONPOLICY | {"epochs": 5, "last_action": False, "agent_id": False}
+ONPOLICY_MLP = {"actor": "mlp", "critic": "mlp"}
+HARL = {"layout": "reference", "init": "separate"}
+"""HARL's networks are MLPs unless a row says otherwise. The critic's states are the team's, or agent-specific (FP)."""
+HARL_MLP = HARL | {"actor": "mlp", "critic": "mlp"}
+HARL_GRU = HARL | {"actor": "gru", "critic": "gru"}
+HARL_SIZES = {"num_envs": 20, "rollout": 160, "epochs": 5, "gamma": 0.95, "clip": 0.05, "blocks": 3}
+HARL_SMACV2 = HARL_GRU | HARL_SIZES | {"gamma": 0.99, "blocks": 1}
+FP = {STATE: "agent"}
+PYMARL = {"layout": "reference", "init": "common", "sharing": "shared", "batch": 128}
 PYMARL_BATTLES: Settings = {
     "battle": PYMARL,
     "3s5z_vs_3s6z": PYMARL | {"hidden": 256, "mixer_embed": 64, "mixer_hidden": 256},
@@ -37,14 +136,21 @@ PYMARL_FOOTBALL = PYMARL | {
 """For VDN alone: QMIX has no settings for football there."""
 FOOTBALL = {"num_envs": 50, "rollout": 200, "epochs": 15, "minibatches": 2}
 """on-policy's and HARL's for 3_vs_1; the larger scenarios have rollouts of 1,000 steps there."""
+ONPOLICY_FOOTBALL = SHARED | FOOTBALL | {"time_limit": "terminal", "agent_id": False}
+HARL_FOOTBALL = HARL_MLP | FOOTBALL
 
 PRESETS: dict[str, dict[str, Settings]] = {
+    "default": {},
     "paper": {
-        "mappo": {"": {"epochs": 5}, "5m_vs_6m": {"epochs": 10}, "MMM2": {"epochs": 5, "minibatches": 2}},
-        "happo": {"": {"epochs": 5}},
-        "qmix": {"": {}},
-        "vdn": {"": {}},
-        "ma2e": {"": {"feedforward": 2048}},
+        "mappo": {
+            "": PAPER_ON_POLICY,
+            "5m_vs_6m": PAPER_ON_POLICY | {"epochs": 10},
+            "MMM2": PAPER_ON_POLICY | {"minibatches": 2},
+        },
+        "happo": {"": PAPER_ON_POLICY | {"sharing": "separate", "scope": "both"}},
+        "qmix": {"": PAPER_REPLAY | {"mixer": "monotone"}},
+        "vdn": {"": PAPER_REPLAY | {"mixer": "sum"}},
+        "ma2e": {"": PAPER_MA2E | {"mixer": "monotone"}},
     },
     "tuned": {
         "mappo": {
@@ -54,42 +160,50 @@ PRESETS: dict[str, dict[str, Settings]] = {
             "10m_vs_11m": ONPOLICY | {"epochs": 10},
             "25m": ONPOLICY | {"epochs": 10},
             "27m_vs_30m": ONPOLICY | {"epochs": 5},
-            "MMM2": ONPOLICY | {"epochs": 5, "minibatches": 2},
+            "MMM2": ONPOLICY | {"epochs": 5, "minibatches": 2, "gain": 1.0},
             "3s5z": ONPOLICY | {"epochs": 5},
             "3s5z_vs_3s6z": ONPOLICY | {"epochs": 5},
             "2c_vs_64zg": ONPOLICY | {"epochs": 5},
-            "6h_vs_8z": ONPOLICY | {"epochs": 5},
-            "corridor": ONPOLICY | {"epochs": 5},
-            "3s_vs_5z": ONPOLICY | {"clip": 0.05},
-            "smacv2_5_units": ONPOLICY | {"epochs": 5},
-            "smacv2_10_units": ONPOLICY | {"epochs": 5},
-            "smacv2_20_units": ONPOLICY | {"epochs": 5},
-            "academy_3_vs_1_with_keeper": FOOTBALL,
-            "academy_counterattack_hard": FOOTBALL | {"rollout": 1000},
-            "academy_corner": FOOTBALL | {"rollout": 1000},
-            "simple_spread": {"num_envs": 128, "rollout": 30, "epochs": 10, "lr": 7e-4, "critic_lr": 7e-4},
+            "6h_vs_8z": ONPOLICY | ONPOLICY_MLP | {"epochs": 5},
+            "corridor": ONPOLICY | ONPOLICY_MLP | {"epochs": 5},
+            "3s_vs_4z": ONPOLICY | ONPOLICY_MLP,
+            "3s_vs_5z": ONPOLICY | ONPOLICY_MLP | {"clip": 0.05},
+            "smacv2_5_units": ONPOLICY_SMACV2,
+            "smacv2_10_units": ONPOLICY_SMACV2,
+            "smacv2_20_units": ONPOLICY_SMACV2,
+            "protoss_5_units": ONPOLICY_SMACV2 | ONPOLICY_MLP,
+            "terran_10_units": ONPOLICY_SMACV2 | ONPOLICY_MLP,
+            "academy_3_vs_1_with_keeper": ONPOLICY_FOOTBALL,
+            "academy_counterattack_hard": ONPOLICY_FOOTBALL | {"rollout": 1000},
+            "academy_corner": ONPOLICY_FOOTBALL | {"rollout": 1000},
+            "simple_spread": SHARED | {
+                "time_limit": "terminal", "agent_id": False, "num_envs": 128, "rollout": 25, "chunk": 5, "epochs": 10,
+                "lr": 7e-4, "critic_lr": 7e-4,
+            },
         },
         "happo": {
-            "battle": {"num_envs": 20, "rollout": 200, "epochs": 5, "hidden": 128},
-            "5m_vs_6m": HARL,
-            "8m_vs_9m": HARL,
-            "27m_vs_30m": HARL,
-            "3s5z_vs_3s6z": HARL | {"clip": 0.1, "minibatches": 2},
-            "MMM2": HARL | {"clip": 0.2},
-            "6h_vs_8z": HARL | {"epochs": 10, "minibatches": 2},
-            "corridor": HARL | {"gamma": 0.99, "clip": 0.2},
-            "terran_5_units": HARL | {"gamma": 0.99, "minibatches": 2},
-            "smacv2_5_units": HARL | {"gamma": 0.99},
-            "smacv2_10_units": HARL | {"gamma": 0.99},
-            "academy_3_vs_1_with_keeper": FOOTBALL,
-            "academy_counterattack_hard": FOOTBALL | {"rollout": 1000},
-            "simple_spread": {"num_envs": 20, "rollout": 200, "epochs": 5, "hidden": 128},
+            "battle": HARL_MLP | {"num_envs": 20, "rollout": 200, "epochs": 5, "hidden": 128},
+            "5m_vs_6m": HARL_GRU | HARL_SIZES | FP,
+            "8m_vs_9m": HARL_GRU | HARL_SIZES,
+            "27m_vs_30m": HARL_GRU | HARL_SIZES | FP,
+            "3s5z_vs_3s6z": HARL_GRU | HARL_SIZES | FP | {"clip": 0.1, "minibatches": 2},
+            "MMM2": HARL_MLP | HARL_SIZES | {"clip": 0.2},
+            "6h_vs_8z": HARL_MLP | HARL_SIZES | FP | {"epochs": 10, "minibatches": 2},
+            "corridor": HARL_MLP | HARL_SIZES | FP | {"gamma": 0.99, "clip": 0.2},
+            "terran_5_units": HARL_SMACV2 | {"minibatches": 2},
+            "smacv2_5_units": HARL_SMACV2,
+            "smacv2_10_units": HARL_SMACV2,
+            "academy_3_vs_1_with_keeper": HARL_FOOTBALL,
+            "academy_counterattack_hard": HARL_FOOTBALL | {"rollout": 1000},
+            "simple_spread": HARL_MLP | {"num_envs": 20, "rollout": 200, "epochs": 5, "hidden": 128},
         },
         "qmix": PYMARL_BATTLES,
         "vdn": PYMARL_BATTLES | {"football": PYMARL_FOOTBALL},
-        "ma2e": {"battle": PYMARL | {"buffer": 1000, "feedforward": 2048}},
+        "ma2e": {"battle": {"sharing": "shared", "batch": 128, "buffer": 1000, "feedforward": 2048}},
     },
-}
+}  # fmt: skip
+WITH_CONSENSUS = {"sharing": "hybrid", "init": "common", "denominator": "agent"}
+"""What a consensus needs of the tuned settings: heads of the agents' own, from a common start."""
 GROUPS = {"smax": "battle", "skirmish": "battle", "smac": "battle", "smacv2": "battle", "grf": "football"}
 """The row of a family's scenarios that have none of their own."""
 FAMILIES: dict[type, str] = {Mappo: "mappo", Happo: "happo", Qmix: "qmix", Ma2e: "ma2e"}
@@ -97,13 +211,37 @@ FAMILIES: dict[type, str] = {Mappo: "mappo", Happo: "happo", Qmix: "qmix", Ma2e:
 
 def settings(preset: str, hyper: Hyper, env: str) -> dict[str, Any]:
     """The options a preset sets for an algorithm in an environment."""
-    if preset == "default":
-        return {}
+    found = {name: value for name, value in row(preset, hyper, env).items() if name != STATE}
+    if preset != "paper" and hyper.operator != "none":
+        found |= {name: value for name, value in WITH_CONSENSUS.items() if name in found}
+    return found
+
+
+def applied(preset: str, hyper: Hyper, env: str) -> str:
+    """A line about the options in effect because of the environment; empty if there are none."""
+    own = {name: getattr(hyper, name) for name in settings(preset, hyper, env)}
+    usual = ALGORITHMS[FAMILIES[type(hyper)]]
+    words = [f"{name} {str(value).lower()}" for name, value in own.items() if value != getattr(usual, name)]
+    return f"{preset} settings of {env.partition('?')[0]}: {', '.join(words)}" if words else ""
+
+
+def with_states(preset: str, hyper: Hyper, env: str) -> str:
+    """The environment with the states that a preset wants, where it can have them and is not given others."""
+    plain, _, options = env.partition("?")
+    if STATE not in row(preset, hyper, env) or not plain.startswith("skirmish/") or "state=" in options:
+        return env
+    return f"{plain}?{','.join(sorted([*filter(None, options.split(',')), 'state=agent']))}"
+
+
+def row(preset: str, hyper: Hyper, env: str) -> dict[str, Any]:
+    """A preset's row for an algorithm in an environment."""
     algo = family(hyper)
-    rows = PRESETS[preset][algo]
+    rows = PRESETS[preset].get(algo, {})
     for name in scenarios(env):
         if name in rows:
             return rows[name]
+    if preset == "default":
+        return {}
     raise GraspError(f"{algo} has no {preset} settings for {env}; leave --preset out, or see `grasp list`")
 
 

@@ -25,6 +25,7 @@ def validate(config: Config) -> None:
         check_devices(config)
     check_nodes(config)
     if isinstance(h, Mappo):
+        require(h.layout == "reference" or h.actor == "gru", "actor mlp needs layout reference; the paper's has a GRU")
         check_batch(h, config.nodes)
     else:
         check_replay(h)

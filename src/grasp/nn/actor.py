@@ -1,7 +1,7 @@
-"""The recurrent actor, with one switch for the parameters that agents share.
+"""The actor, with one switch for the parameters that agents share.
 
-The network is that of the paper's hyperparameter tables: Linear → GRU → ReLU → Linear. `Actor` holds it in two parts,
-the backbone and the head. A part that is not shared has a leading agent axis:
+`Actor` holds a network in two parts: the backbone (`grasp.nn.backbone`), which ends in features, and the head, a linear
+layer. The paper's network is Linear → GRU → ReLU → Linear. A part that is not shared has a leading agent axis:
 
 =========  =============  =============
 sharing    backbone       head
@@ -11,21 +11,23 @@ hybrid     one            one per agent
 separate   one per agent  one per agent
 =========  =============  =============
 
-Per-agent parameters start as copies of one draw: the consensus compares coordinates of different agents, which is
-meaningful only from a common start (docs/algorithms/mappo.md).
+Per-agent parameters start as copies of one draw, unless `init` is `separate`: the consensus compares coordinates of
+different agents, which is meaningful only from a common start (docs/algorithms/mappo.md).
 """
 
-from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from grasp.nn import gru, layers
+from grasp.nn import backbone as backbones
+from grasp.nn import layers
+from grasp.nn.backbone import Front
 from grasp.types import EnvSpec, Key, PyTree
 
 Sharing = Literal["shared", "hybrid", "separate"]
+Init = Literal["common", "separate"]
 
 
 class Actor(NamedTuple):
@@ -64,48 +66,61 @@ def actor_init(
     spec: EnvSpec,
     hidden: int,
     sharing: Sharing,
-    inputs: int | None = None,
-    front: Callable[[Key, int, int], PyTree] = gru.encoded_init,
+    inputs: int,
+    front: Front = backbones.encoded_init,
+    head: Front | None = None,
+    init: Init = "common",
 ) -> Actor:
-    """Initial parameters for `inputs` features, by default the observation's.
-
-    The head's gain of 0.01 makes the initial policy nearly uniform.
-    """
+    """Initial parameters for this many input features. The default head is a policy's: its small gain makes the initial
+    policy nearly uniform."""
+    head = head or policy_head()
     backbone_key, head_key = jax.random.split(key)
-    one = Actor(
-        backbone=front(backbone_key, inputs or spec.obs_dim, hidden),
-        head=layers.dense_init(head_key, hidden, spec.num_actions, gain=0.01),
-    )
+
+    def part(initial: Front, key: Key, in_dim: int, out_dim: int, is_own: bool) -> PyTree:
+        if not is_own:
+            return initial(key, in_dim, out_dim)
+        if init == "common":
+            return copies(initial(key, in_dim, out_dim), spec.num_agents)
+        each = [initial(agent_key, in_dim, out_dim) for agent_key in jax.random.split(key, spec.num_agents)]
+        return jax.tree.map(lambda *x: jnp.stack(x), *each)
+
     own = owned(sharing)
-    return Actor(*(copies(part, spec.num_agents) if is_own else part for part, is_own in zip(one, own, strict=True)))
+    return Actor(
+        part(front, backbone_key, inputs, hidden, own.backbone),
+        part(head, head_key, hidden, spec.num_actions, own.head),
+    )
+
+
+def policy_head(gain: float = 0.01) -> Front:
+    """The initial head of a policy."""
+    return lambda key, hidden, num_actions: layers.dense_init(key, hidden, num_actions, gain)
 
 
 def features(
     backbone: PyTree,
     sharing: Sharing,
-    memory: Float[Array, "*R N H"],
-    obs: Float[Array, "L *R N o"],
+    memory: Float[Array, "*R N M"],
+    seen: Float[Array, "L *R N i"],
     first: Bool[Array, "L *R"],
 ) -> Float[Array, "L *R N H"]:
-    """The GRU's outputs over a sequence from a stored memory; where `first[t]` is true it is cleared before step t."""
+    """The head's input over a sequence from a stored memory; where `first[t]` is true it is cleared before step t."""
     if owned(sharing).backbone:
-        own = jax.vmap(gru.encoded_gru, in_axes=(0, -2, -2, None), out_axes=-2)
-        return own(backbone, memory, obs, first)
-    return gru.encoded_gru(backbone, memory, obs, jnp.repeat(first[..., None], obs.shape[-2], axis=-1))
+        own = jax.vmap(backbones.sequence, in_axes=(0, -2, -2, None), out_axes=-2)
+        return own(backbone, memory, seen, first)
+    return backbones.sequence(backbone, memory, seen, jnp.repeat(first[..., None], seen.shape[-2], axis=-1))
 
 
 def step(
-    backbone: PyTree, sharing: Sharing, memory: Float[Array, "B N H"], obs: Float[Array, "B N o"]
-) -> Float[Array, "B N H"]:
-    """One step of the recurrence: the new memory."""
+    backbone: PyTree, sharing: Sharing, memory: Float[Array, "B N M"], seen: Float[Array, "B N i"]
+) -> tuple[Float[Array, "B N M"], Float[Array, "B N H"]]:
+    """One step of the backbone: the new memory, and the head's input."""
     if owned(sharing).backbone:
-        return jax.vmap(gru.encoded_step, in_axes=(0, 1, 1), out_axes=1)(backbone, memory, obs)
-    return gru.encoded_step(backbone, memory, obs)
+        return jax.vmap(backbones.step, in_axes=(0, 1, 1), out_axes=1)(backbone, memory, seen)
+    return backbones.step(backbone, memory, seen)
 
 
-def logits(head: PyTree, sharing: Sharing, memory: Float[Array, "*S N H"]) -> Float[Array, "*S N a"]:
+def logits(head: PyTree, sharing: Sharing, features: Float[Array, "*S N H"]) -> Float[Array, "*S N a"]:
     """Logits of every agent, unavailable actions not masked."""
-    activated = jax.nn.relu(memory)
     if not owned(sharing).head:
-        return layers.dense(head, activated)
-    return jax.vmap(layers.dense, in_axes=(0, -2), out_axes=-2)(head, activated)
+        return layers.dense(head, features)
+    return jax.vmap(layers.dense, in_axes=(0, -2), out_axes=-2)(head, features)

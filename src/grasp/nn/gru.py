@@ -1,16 +1,14 @@
-"""The GRU with a custom derivative, alone or after a linear encoder or attention over rows.
+"""The GRU with a custom derivative.
 
 Axes are as in `layers`; the time axis L of a sequence comes first.
 """
-
-from math import sqrt
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from grasp.nn.layers import Nested, Params, compose, dense, dense_init, orthogonal
+from grasp.nn.layers import Nested, Params, dense, dense_init
 from grasp.types import Key
 
 
@@ -42,61 +40,6 @@ def gru(
     on one core. Tiling matters more: 2304 rows at once took more than twice as long as tiles of 96 to 384 rows.
     """
     return _recur(params["memory"], memory, dense(params["input"], x), first)
-
-
-def encoded_init(key: Key, in_dim: int, hidden: int) -> dict[str, Nested | Params]:
-    """A linear encoder before a GRU, as in the paper's actor and in a recurrent critic."""
-    encoder_key, gru_key = jax.random.split(key)
-    return {"encoder": dense_init(encoder_key, in_dim, hidden), "gru": gru_init(gru_key, hidden, hidden)}
-
-
-def encoded_gru(
-    params: dict, memory: Float[Array, "*R H"], x: Float[Array, "L *R D"], first: Bool[Array, "L *R"]
-) -> Float[Array, "L *R H"]:
-    """`gru` after the encoder or the attention, whichever the parameters have."""
-    return gru(*_joined(params, memory, x), first)
-
-
-def encoded_step(params: dict, memory: Float[Array, "*R H"], x: Float[Array, "*R D"]) -> Float[Array, "*R H"]:
-    """`gru_step` after the encoder or the attention, whichever the parameters have."""
-    return gru_step(*_joined(params, memory, x))
-
-
-def attended_init(key: Key, in_dim: int, hidden: int) -> dict[str, Nested]:
-    """Attention before a GRU, as in MA2E's agent. `in_dim` is the width of one row."""
-    query_key, key_key, value_key, team_key, own_key, gru_key = jax.random.split(key, 6)
-    attention = {
-        "query": dense_init(query_key, in_dim, in_dim),
-        "key": {"weight": orthogonal(key_key, (in_dim, in_dim))},  # a bias would shift all logits of a query equally
-        "value": dense_init(value_key, in_dim, in_dim),
-        "team": dense_init(team_key, in_dim, hidden // 2),
-        "own": dense_init(own_key, in_dim, hidden - hidden // 2),
-    }
-    return {"attention": attention, "gru": gru_init(gru_key, hidden, hidden)}
-
-
-def attend(params: Nested, x: Float[Array, "*R r"]) -> Float[Array, "*R H"]:
-    """ReLU features of the first row's attention over all rows, concatenated with features of the first row itself.
-
-    There is one query, so keys and values need not be computed: q·(W_k r) = (W_kᵀ q)·r and Σ w (W_v r) = W_v Σ w r.
-    """
-    width = params["own"]["weight"].shape[-2]
-    rows = x.reshape(*x.shape[:-1], -1, width)
-    query = dense(params["query"], rows[..., 0, :]) @ params["key"]["weight"].T
-    weight = jax.nn.softmax(jnp.einsum("...ri,...i->...r", rows, query) / sqrt(width))
-    attended = dense(params["value"], jnp.einsum("...r,...ri->...i", weight, rows))
-    features = (dense(params["team"], attended), dense(params["own"], rows[..., 0, :]))
-    return jax.nn.relu(jnp.concatenate(features, -1))
-
-
-def _joined(params: dict, memory: Array, x: Array) -> tuple[Nested, Array, Array]:
-    """The GRU's parameters, memory and input, with the encoder composed into the input map where that is less work."""
-    if "attention" in params:
-        return params["gru"], memory, attend(params["attention"], x)
-    encoder, cell = params["encoder"], params["gru"]
-    if x.shape[-1] < 1.5 * memory.shape[-1]:
-        return cell | {"input": compose(encoder, cell["input"])}, memory, x
-    return cell, memory, dense(encoder, x)
 
 
 @jax.custom_vjp

@@ -17,6 +17,8 @@ from grasp.types import Key
 
 Params = dict[str, Array]
 Nested = dict[str, Params]
+NORM_EPSILON = 1e-5
+"""Added to the variance in layer norm, as in PyTorch."""
 
 
 def orthogonal(key: Key, shape: tuple[int, int], gain: float = 1.0) -> Float[Array, "rows columns"]:
@@ -49,9 +51,32 @@ def dense_init(key: Key, in_dim: int, out_dim: int, gain: float = 1.0) -> Params
     return {"weight": orthogonal(key, (in_dim, out_dim), gain), "bias": jnp.zeros(out_dim)}
 
 
+def uniform_init(key: Key, in_dim: int, out_dim: int, bound: float | None = None) -> Params:
+    """A linear layer with PyTorch's initial distribution: uniform within 1/√in_dim, or the weight within `bound`."""
+    weight_key, bias_key = jax.random.split(key)
+    usual = 1.0 / sqrt(in_dim)
+    within = usual if bound is None else bound
+    return {
+        "weight": jax.random.uniform(weight_key, (in_dim, out_dim), minval=-within, maxval=within),
+        "bias": jax.random.uniform(bias_key, (out_dim,), minval=-usual, maxval=usual),
+    }
+
+
 def dense(params: Params, x: Float[Array, "*R i"]) -> Float[Array, "*R o"]:
     """x W + b over the last axis."""
     return x @ params["weight"] + _row(params["bias"], x.ndim)
+
+
+def norm_init(dim: int) -> Params:
+    """A layer norm."""
+    return {"scale": jnp.ones(dim), "bias": jnp.zeros(dim)}
+
+
+def norm(params: Params, x: Float[Array, "*R d"]) -> Float[Array, "*R d"]:
+    """Layer norm over the last axis: mean 0 and variance 1, then scale and bias."""
+    centred = x - x.mean(-1, keepdims=True)
+    unit = centred * lax.rsqrt((centred * centred).mean(-1, keepdims=True) + NORM_EPSILON)
+    return unit * jnp.broadcast_to(params["scale"], x.shape) + jnp.broadcast_to(params["bias"], x.shape)
 
 
 def compose(inner: Params, outer: Params) -> Params:

@@ -7,7 +7,6 @@ non-decreasing in every agent's value, and the greedy joint action is each agent
 """
 
 from itertools import pairwise
-from math import sqrt
 from typing import Literal
 
 import jax
@@ -50,12 +49,7 @@ def mix(params: PyTree, q: Float[Array, "*S N"], state: Float[Array, "*S s"]) ->
 
 
 def _uniform_mlp(key: Key, sizes: list[int]) -> nets.Nested:
-    layers = {}
-    for i, (inputs, outputs) in enumerate(pairwise(sizes)):
-        weight_key, bias_key = jax.random.split(jax.random.fold_in(key, i))
-        bound = 1.0 / sqrt(inputs)
-        layers[f"layer_{i}"] = {
-            "weight": jax.random.uniform(weight_key, (inputs, outputs), minval=-bound, maxval=bound),
-            "bias": jax.random.uniform(bias_key, (outputs,), minval=-bound, maxval=bound),
-        }
-    return layers
+    return {
+        f"layer_{i}": nets.uniform_init(jax.random.fold_in(key, i), inputs, outputs)
+        for i, (inputs, outputs) in enumerate(pairwise(sizes))
+    }

@@ -22,7 +22,7 @@ HIDDEN_LOGIT = -1e10
 def encode(params: PyTree, x: Array, visible: Array | None, key: Key | None) -> Array:
     for i, layer_key in enumerate(split(key, len(params) - 1)):
         x = _encoder_layer(params[f"layer_{i}"], x, visible, layer_key)
-    return _norm(params["norm"], x)
+    return nets.norm(params["norm"], x)
 
 
 def decode(
@@ -43,7 +43,7 @@ def decode(
     for i, layer_key in enumerate(split(key, len(params) - 1)):
         queries = x if rows is None or i < last else x[..., rows, :]
         x = _decoder_layer(params[f"layer_{i}"], queries, x, encoded, visible, layer_key, copies)
-    return _norm(params["norm"], x)
+    return nets.norm(params["norm"], x)
 
 
 def _encoder_layer(params: PyTree, x: Array, visible: Array | None, key: Key | None) -> Array:
@@ -108,13 +108,7 @@ def _feed(params: nets.Nested, x: Array, key: Key | None) -> Array:
 
 def _add(params: nets.Params, x: Array, update: Array, key: Key | None) -> Array:
     """The residual sum, normalised (post-norm)."""
-    return _norm(params, x + _dropout(update, key))
-
-
-def _norm(params: nets.Params, x: Array) -> Array:
-    centred = x - x.mean(-1, keepdims=True)
-    unit = centred * jax.lax.rsqrt((centred * centred).mean(-1, keepdims=True) + 1e-5)
-    return unit * jnp.broadcast_to(params["scale"], x.shape) + jnp.broadcast_to(params["bias"], x.shape)
+    return nets.norm(params, x + _dropout(update, key))
 
 
 def _dropout(x: Array, key: Key | None) -> Array:
@@ -132,12 +126,12 @@ def stack_init(
     key: Key, layers: int, attentions: tuple[str, ...], embed: int, heads: int, feedforward: int
 ) -> dict[str, PyTree]:
     """The layers, and the final norm of `nn.Transformer`."""
-    stack: dict[str, PyTree] = {"norm": _norm_init(embed)}
+    stack: dict[str, PyTree] = {"norm": nets.norm_init(embed)}
     for i, layer_key in enumerate(jax.random.split(key, layers)):
         feed_key, *attention_keys = jax.random.split(layer_key, 1 + len(attentions))
-        layer = {"feed": _feed_init(feed_key, embed, feedforward), "feed_norm": _norm_init(embed)}
+        layer = {"feed": _feed_init(feed_key, embed, feedforward), "feed_norm": nets.norm_init(embed)}
         for name, attention_key in zip(attentions, attention_keys, strict=True):
-            layer |= {name: _attention_init(attention_key, embed, heads), f"{name}_norm": _norm_init(embed)}
+            layer |= {name: _attention_init(attention_key, embed, heads), f"{name}_norm": nets.norm_init(embed)}
         stack[f"layer_{i}"] = layer
     return stack
 
@@ -160,21 +154,9 @@ def _feed_init(key: Key, embed: int, feedforward: int) -> nets.Nested:
     The outward weight is stored `[out, in]`: its gradient is then a product that is several times as fast on a CPU.
     """
     inward_key, outward_key = jax.random.split(key)
-    inward = linear_init(inward_key, embed, feedforward, _glorot(embed, feedforward))
-    outward = linear_init(outward_key, feedforward, embed, _glorot(embed, feedforward))
+    inward = nets.uniform_init(inward_key, embed, feedforward, _glorot(embed, feedforward))
+    outward = nets.uniform_init(outward_key, feedforward, embed, _glorot(embed, feedforward))
     return {"inward": inward, "outward": outward | {"weight": outward["weight"].T}}
-
-
-def linear_init(key: Key, inputs: int, outputs: int, bound: float | None = None) -> nets.Params:
-    """Uniform within 1/√inputs; the weight within `bound` if given."""
-    weight_key, bias_key = jax.random.split(key)
-    plain = 1 / sqrt(inputs)
-    weight = _uniform(weight_key, (inputs, outputs), plain if bound is None else bound)
-    return {"weight": weight, "bias": _uniform(bias_key, (outputs,), plain)}
-
-
-def _norm_init(embed: int) -> nets.Params:
-    return {"scale": jnp.ones(embed), "bias": jnp.zeros(embed)}
 
 
 def _glorot(inputs: int, outputs: int) -> float:

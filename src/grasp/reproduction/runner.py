@@ -5,6 +5,7 @@ missing ones are created, so a suite may be interrupted at any time.
 """
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -144,11 +145,12 @@ def plan(home: Path, env: str, entry: Entry, suite: Suite, budget: Budget, optio
 
 
 def check(item: SuiteRun) -> None:
-    """Refuse a directory with a run of another configuration, before anything is trained."""
+    """Refuse a directory with a run of another configuration, before anything is trained. The options count, not the
+    preset that they came from."""
     if not is_begun(item):
         return
     found = runs.find(item.path).config
-    if found != item.config:
+    if replace(found, preset=item.config.preset) != item.config:
         raise GraspError(f"{item.path} has a run with another configuration; remove it, or choose another --out")
 
 

@@ -124,8 +124,8 @@ def begun(module, hyper, spec, norm=SEEN_TARGETS):
     state = wide(algorithm.init(jax.random.key(0)))
     actor, critic = noised((state.actor, state.critic))
     state = state._replace(actor=actor, critic=critic, value_norm=wide(norm))
-    width = hyper.hidden if hyper.critic == "gru" else 0
-    trajectory = scene(spec, STEPS, hidden=hyper.hidden, critic_hidden=width)
+    hidden, critic_hidden = (hyper.hidden * (kind == "gru") for kind in (hyper.actor, hyper.critic))
+    trajectory = scene(spec, STEPS, hidden=hidden, critic_hidden=critic_hidden, last_action=hyper.last_action)
     return algorithm, state, acted(algorithm, state, trajectory)
 
 
@@ -139,10 +139,17 @@ def ppo_agrees(algorithm, learner, state, trajectory, key):
     return metrics
 
 
-@pytest.mark.parametrize("critic", ["mlp", "gru"])
+INPUTS = {"agent_id": True, "last_action": True}
+REFERENCE = {"layout": "reference", "critic": "gru", "init": "separate", "gain": 1.0, **INPUTS}
+FEEDFORWARD = {"layout": "reference", "actor": "mlp", "blocks": 3, "sharing": "separate", "time_limit": "terminal"}
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"critic": "gru"}, REFERENCE, FEEDFORWARD], ids=["mlp", "gru", "reference", "feedforward"]
+)
 @pytest.mark.parametrize("spec", [SPEC, AGENT_STATES], ids=["team_state", "agent_states"])
-def test_acting_records_what_the_networks_say_step_by_step(critic, spec):
-    hyper = Mappo(**PPO, critic=critic)
+def test_acting_records_what_the_networks_say_step_by_step(options, spec):
+    hyper = Mappo(**PPO, **options)
     _, state, trajectory = begun(mappo, hyper, spec)
     learner = oracle.Mappo(hyper, state, trajectory)
     for b in range(ENVS):
@@ -171,8 +178,11 @@ def test_acting_records_what_the_networks_say_step_by_step(critic, spec):
         (SPEC, {}),
         (AGENT_STATES, {"sharing": "shared", "critic": "gru", "denominator": "common"}),
         (SPEC, {"operator": "min_norm", "critic": "gru", "weight": 0.7}),
+        (SPEC, REFERENCE | {"sharing": "shared", "time_limit": "terminal"}),
+        (AGENT_STATES, REFERENCE | {"operator": "min_norm"}),
+        (SPEC, FEEDFORWARD),
     ],
-    ids=["hybrid", "shared_with_agent_states", "grasp"],
+    ids=["hybrid", "shared_with_agent_states", "grasp", "reference_shared", "reference_grasp", "feedforward_separate"],
 )
 def test_an_iteration_of_mappo_is_that_of_the_loops(spec, options):
     hyper = Mappo(**PPO, **options)
@@ -188,8 +198,9 @@ def test_an_iteration_of_mappo_is_that_of_the_loops(spec, options):
     [
         (SPEC, {"critic": "gru"}, SEEN_TARGETS),
         (AGENT_STATES, {"operator": "min_norm"}, ValueNorm(*np.zeros(3))),
+        (SPEC, REFERENCE, SEEN_TARGETS),
     ],
-    ids=["team_state", "grasp_with_agent_states_and_a_new_value_norm"],
+    ids=["team_state", "grasp_with_agent_states_and_a_new_value_norm", "reference"],
 )
 def test_an_iteration_of_happo_is_that_of_the_loops(spec, options, norm):
     hyper = Happo(**PPO, **options)
@@ -216,11 +227,13 @@ def drawn(key, hyper, finished):
 @pytest.mark.parametrize(
     "options",
     [
-        {"time_limit": "cut", "adam_eps": 1e-5},
-        {"sharing": "shared", "mixer": "sum", "time_limit": "end", "reward_scale": 2.0},
-        {"operator": "min_norm", "time_limit": "cut"},
+        {"time_limit": "bootstrap", "adam_eps": 1e-5},
+        {"sharing": "shared", "mixer": "sum", "time_limit": "terminal", "reward_scale": 2.0},
+        {"operator": "min_norm", "time_limit": "bootstrap"},
+        {"layout": "reference", "sharing": "shared"},
+        {"layout": "reference", "init": "separate", "agent_id": False, "last_action": False},
     ],
-    ids=["qmix", "vdn", "grasp"],
+    ids=["qmix", "vdn", "grasp", "reference", "without_inputs"],
 )
 def test_iterations_of_qmix_are_those_of_the_loops(options, monkeypatch):
     """Three rollouts: episodes run on from one to the next, the oldest leave the ring, and the target networks are

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from grasp.algos import exploration, grasp, qmix, replay_buffer
+from grasp.algos import exploration, grasp, inputs, qmix, replay_buffer
 from grasp.algos.ma2e import autoencoder, perception
 from grasp.algos.ma2e.perception import Window
 from grasp.algos.optimiser import ascend, clipped_adam
@@ -22,7 +22,7 @@ from grasp.algos.qmix import State
 from grasp.algos.replay_buffer import Episodes, Replay
 from grasp.config.hyperparameters import Ma2e
 from grasp.nn import actor as actors
-from grasp.nn import gru
+from grasp.nn import backbone as backbones
 from grasp.types import Algorithm, Decision, EnvSpec, Key, Metric, Metrics, Observation, PyTree, Trajectory
 
 EPISODES = 32
@@ -65,16 +65,18 @@ def make(hyper: Ma2e, spec: EnvSpec) -> Algorithm:
         grasp.check_operator(hyper.operator, spec.num_agents)
     optimiser = clipped_adam(hyper.lr, hyper.adam_eps, hyper.max_grad_norm)
     autoencoder_optimiser = (optax.adam if hyper.mode == "paper" else optax.sgd)(hyper.autoencoder_lr)
-    inputs = qmix.input_dim(spec)
+    width = inputs.width(hyper, spec)
     sizes = {
         name: getattr(hyper, name) for name in ("embed", "heads", "encoder_layers", "decoder_layers", "feedforward")
     }
-    senses_init = partial(autoencoder.autoencoder_init, input_dim=inputs, **sizes)
+    senses_init = partial(autoencoder.autoencoder_init, input_dim=width, **sizes)
     jax.eval_shape(senses_init, jax.random.key(0))  # raises on incompatible sizes
 
     def init(key: Key) -> State:
         agent_key, mixer_key, senses_key = jax.random.split(key, 3)
-        agent = actors.actor_init(agent_key, spec, hyper.hidden, hyper.sharing, inputs, gru.attended_init)
+        agent = actors.actor_init(
+            agent_key, spec, hyper.hidden, hyper.sharing, width, backbones.attended_init, init=hyper.init
+        )
         senses = senses_init(senses_key)
         counters = (jnp.zeros((), jnp.int32) for _ in range(2))
         errors = jnp.full(MEAN_OF, jnp.inf, jnp.float32)
@@ -83,7 +85,7 @@ def make(hyper: Ma2e, spec: EnvSpec) -> Algorithm:
 
     def memory(num_envs: int) -> Memory:
         team, steps = (num_envs, spec.num_agents), (num_envs, hyper.window, spec.num_agents)
-        window = Window(jnp.zeros((*steps, inputs)), jnp.zeros(steps), jnp.zeros(num_envs, jnp.int32))
+        window = Window(jnp.zeros((*steps, width)), jnp.zeros(steps), jnp.zeros(num_envs, jnp.int32))
         return Memory(jnp.zeros((*team, hyper.hidden)), jnp.zeros((*team, spec.num_actions)), window)
 
     return Algorithm(
@@ -100,10 +102,10 @@ def make(hyper: Ma2e, spec: EnvSpec) -> Algorithm:
 def decide(hyper: Ma2e, state: State, memory: Memory, observation: Observation, key: Key, greedy: bool) -> Decision:
     """QMIX's choice, from the perceived inputs. Pretraining does not count steps, so ε is 1."""
     obs = observation.obs * observation.alive[..., None]
-    window = perception.present(memory.window, qmix.inputs(obs, memory.last_action))
+    window = perception.present(memory.window, inputs.of_agents(hyper, obs, memory.last_action))
     seen = perception.perceive(state.senses, hyper.mode, window)
-    hidden = actors.step(state.agent.backbone, hyper.sharing, memory.agent, seen)
-    q = actors.logits(state.agent.head, hyper.sharing, hidden)
+    hidden, features = actors.step(state.agent.backbone, hyper.sharing, memory.agent, seen)
+    q = actors.logits(state.agent.head, hyper.sharing, features)
     epsilon = None if greedy else exploration.epsilon(hyper, state.env_steps)
     action = exploration.choose(q, observation.avail, epsilon, key)
     num_actions = q.shape[-1]
@@ -115,12 +117,12 @@ def decide(hyper: Ma2e, state: State, memory: Memory, observation: Observation, 
 def see(hyper: Ma2e, senses: PyTree, key: Key, batch: Episodes) -> Float[Array, "H1 E N r"]:
     """The inputs of the agents' networks along episodes (time first). The released code learns with dropout on."""
     dropout_key = key if hyper.mode == "released" else None
-    return perception.along(senses, hyper.mode, hyper.window, *lived(batch), batch.length.max() + 1, dropout_key)
+    return perception.along(senses, hyper.mode, hyper.window, *lived(hyper, batch), batch.length.max() + 1, dropout_key)
 
 
-def lived(batch: Episodes) -> tuple[Float[Array, "H1 E N i"], Float[Array, "H E N"]]:
+def lived(hyper: Ma2e, batch: Episodes) -> tuple[Float[Array, "H1 E N i"], Float[Array, "H E N"]]:
     """Inputs and actions along episodes (time first) in the autoencoder's format: zeros beyond their ends."""
-    seen = qmix.inputs_along(batch)
+    seen = qmix.inputs_along(hyper, batch)
     played = jnp.arange(len(seen))[:, None] <= batch.length[None]
     return seen * played[..., None, None], batch.action / batch.avail.shape[-1]
 
@@ -190,7 +192,7 @@ def train_rounds(
         pick_key, step_key = jax.random.split(jax.random.fold_in(key, index))
         chosen = replay_buffer.numbered(episodes, numbers(episodes, pretraining, pick_key))
         batch = replay_buffer.time_first(replay_buffer.ended(chosen))
-        seen, done = lived(batch)
+        seen, done = lived(hyper, batch)
 
         def step(index: Int[Array, ""], carry: tuple) -> tuple:
             params, opt, errors, skipped = carry

@@ -52,12 +52,12 @@ def autoencoder_init(
         )
     obs_in, action_in, obs_out, action_out, encoder, decoder = jax.random.split(key, 6)
     return {
-        "obs_in": transformer.linear_init(obs_in, input_dim, embed),
-        "action_in": transformer.linear_init(action_in, 1, embed),
+        "obs_in": layers.uniform_init(obs_in, input_dim, embed),
+        "action_in": layers.uniform_init(action_in, 1, embed),
         "encoder": transformer.stack_init(encoder, encoder_layers, ("self",), embed, heads, feedforward),
         "decoder": transformer.stack_init(decoder, decoder_layers, ("self", "cross"), embed, heads, feedforward),
-        "obs_out": transformer.linear_init(obs_out, embed, input_dim),
-        "action_out": transformer.linear_init(action_out, embed, 1),
+        "obs_out": layers.uniform_init(obs_out, embed, input_dim),
+        "action_out": layers.uniform_init(action_out, embed, 1),
     }
 
 
