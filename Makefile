@@ -42,11 +42,11 @@ results: setup
 
 # What to run on every change: minutes.
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations 10 -m 'not full'
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder --durations 10 -m 'not full'
 
 # Everything: every probe, map and kill, the other interpreter, and what needs an environment of its own.
 test-all: setup
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations 20
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder --durations 20
 	$(MAKE) test-other test-torch test-cluster test-football test-browser
 
 # The PyTorch bridge, and the algorithms against learners in PyTorch, in an environment of its own: torch 2.13.0 is a build
@@ -109,7 +109,7 @@ OTHER_TESTS := tests/consensus tests/envs/test_contract.py tests/nn tests/traini
 test-other:
 ifneq ($(OTHER),)
 	$(MAKE) setup VENV=.venv-3.12 PYTHON=$(OTHER)
-	.venv-3.12/bin/python -m pytest -n 2 --dist loadgroup -m 'not full' $(OTHER_TESTS)
+	.venv-3.12/bin/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m 'not full' $(OTHER_TESTS)
 endif
 
 # Whether the tests notice mistakes: each row of scripts/mutants_table.py in a copy. `SAMPLE=10` takes ten rows.

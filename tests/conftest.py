@@ -35,10 +35,19 @@ pytest.register_assert_rewrite("env_contract", "mappo_cases", "qmix_cases")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+SLOWEST = ("training", "launch", "algos", "reproduction")
+"""Rooms whose tests come first, so that no long one begins when the other worker has nothing left."""
+
+
 def pytest_collection_modifyitems(items):
+    """One worker runs all tests of a file, which share runs and compiled programs, but for those that run alone."""
     for item in items:
-        for mark in item.iter_markers("full"):
+        full = list(item.iter_markers("full"))
+        for mark in full:
             assert mark.args, f"{item.nodeid}: say what this test adds to those of `make test`"
+        if not full and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+    items.sort(key=lambda item: not set(SLOWEST) & set(item.path.parts))
 
 
 @pytest.fixture(autouse=True, scope="module")
