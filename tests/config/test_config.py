@@ -204,11 +204,11 @@ def test_a_preset_is_the_scenario_s_settings_and_given_options_win():
 def test_every_preset_is_a_possible_configuration(preset, algo):
     for scenario, options in presets.PRESETS[preset].get(presets.family(ALGORITHMS[algo]), {}).items():
         env = "grf/academy_pass_and_shoot_with_keeper" if scenario == "football" else f"smax/{scenario}"
-        made = config.configure(algo, "smax/3m" if scenario in ("", "battle") else env, {"preset": preset})
+        of_family = {"": "smax/3m", "battle": "smax/3m", "smax": "smax/3m", "skirmish": "skirmish/3m"}
+        made = config.configure(algo, of_family.get(scenario, env), {"preset": preset})
         with_consensus = preset == "tuned" and ALGORITHMS[algo].operator != "none"
         own = {name: value for name, value in options.items() if name != presets.STATE}
-        own |= {n: v for n, v in presets.WITH_CONSENSUS.items() if with_consensus and hasattr(ALGORITHMS[algo], n)}
-        own |= {"sharing": "separate"} if algo in ("happo", "grasp-happo") else {}
+        own |= {n: v for n, v in presets.WITH_CONSENSUS.items() if with_consensus and n in own}
         assert made.hyper == replace(ALGORITHMS[algo], **own)
 
 
@@ -397,3 +397,22 @@ def test_an_impossible_choice_for_ma2e_is_refused_in_one_sentence(options, sente
     with pytest.raises(GraspError) as mistake:
         config.configure("ma2e", "probe/roles", options)
     assert sentence in str(mistake.value)
+
+
+@pytest.mark.parametrize("algo", ["mappo", "grasp-mappo"])
+def test_compiled_battles_have_defaults_of_their_own_with_and_without_a_consensus_and_other_environments_have_not(algo):
+    battle = config.configure(algo, "skirmish/5m_vs_6m?start_jitter=0.5", {"lr": 2e-3})
+    assert battle.hyper == replace(ALGORITHMS[algo], **presets.BATTLES_ON_POLICY | {"lr": 2e-3})
+    assert battle.preset == "default"
+    for env in ("mpe/simple_spread", "smac/5m_vs_6m", "probe/value"):
+        assert config.configure(algo, env, {}).hyper == ALGORITHMS[algo]
+
+
+def test_the_line_about_settings_names_what_the_environment_changed_and_is_in_effect():
+    chosen = config.configure("mappo", "smax/3m", {"lr": 2e-3, "hidden": 64})
+    line = presets.applied(chosen.preset, chosen.hyper, chosen.env)
+    assert line.startswith("default settings of smax/3m: layout reference, critic gru, num_envs 128,")
+    assert "lr 0.002" in line
+    assert "hidden" not in line
+    plain = config.configure("mappo", "mpe/simple_spread", {})
+    assert presets.applied(plain.preset, plain.hyper, plain.env) == ""

@@ -35,6 +35,19 @@ def sizes(name: str) -> dict[str, Any]:
         return {"name": name, "missing": str(missing)}
 
 
+SCENARIOS = {"": "any", "battle": "other battles", "football": "football", "smax": "SMAX", "skirmish": "Skirmish"}
+
+
+def changed(preset: str, algo: str, scenario: str) -> str:
+    """The options of a preset's row that differ from the algorithm's plain defaults; a dash where it has no row."""
+    options = presets.PRESETS[preset].get(algo, {}).get(scenario)
+    if options is None:
+        return "–"
+    usual = asdict(ALGORITHMS[algo])
+    words = [f"{name} {str(value).lower()}" for name, value in options.items() if usual.get(name) != value]
+    return ", ".join(words) or "the plain defaults"
+
+
 def show(console: Console) -> None:
     """The catalogue as tables."""
     found = catalogue()
@@ -54,17 +67,17 @@ def show(console: Console) -> None:
     operators = Table("operator", "Pareto", "continuous", "in the hull", title="operators", title_justify="left")
     for name, conditions in found["operators"].items():
         operators.add_row(name, *(str(value).replace("_", " ") for value in conditions.values()))
-    settings = Table("preset", "family", "scenario", "options", title="presets", title_justify="left")
-    for preset, families in found["presets"].items():
-        for family, scenarios in families.items():
-            for scenario, options in scenarios.items():
-                words = ", ".join(f"{name} {value}" for name, value in options.items())
-                settings.add_row(
-                    preset,
-                    family,
-                    "any" if not scenario else "other battles" if scenario == "battle" else scenario,
-                    words or "defaults",
-                )
+    settings = Table(
+        "algorithm",
+        "scenario",
+        *presets.PRESETS,
+        title="presets: what differs from the plain defaults",
+        title_justify="left",
+    )
+    for algo in presets.PRESETS["tuned"]:
+        for scenario in dict.fromkeys(row for families in presets.PRESETS.values() for row in families.get(algo, {})):
+            columns = (changed(preset, algo, scenario) for preset in presets.PRESETS)
+            settings.add_row(algo, SCENARIOS.get(scenario, scenario), *columns)
     suites = Table("suite", "shows", title="suites of grasp reproduce", title_justify="left")
     for name, suite in found["suites"].items():
         suites.add_row(name, suite["shows"])

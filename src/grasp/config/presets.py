@@ -1,9 +1,11 @@
-"""Presets: the paper's hyper-parameters, and the reference repositories' algorithms per scenario.
+"""Presets: our defaults by environment, the paper's hyper-parameters, and the reference repositories' algorithms.
 
 `grasp train ALGO ENV --preset tuned` uses them instead of the defaults; options given explicitly win. A scenario is the
-part of the environment's name after the slash (SMACv2's maps: `terran_N_units`, or `smacv2_N_units` for any race);
-"battle" applies to the other scenarios of smax, skirmish, smac and smacv2, "" for everything else.
+part of the environment's name after the slash (SMACv2's maps: `terran_N_units`, or `smacv2_N_units` for any race); a
+family's name applies to its other scenarios, "battle" to those of smax, skirmish, smac and smacv2, "" to everything
+else.
 
+`default` changes the defaults where other settings are known to learn faster; it applies by itself and is printed.
 `paper` names every option but the operator, so that no later default changes it. `tuned` is the reference's algorithm
 as a whole: networks, inputs, parameter sharing, time limits, sizes. With a consensus it keeps hybrid actors and a
 common start, which the consensus of heads needs (`WITH_CONSENSUS`). docs/baselines.md lists what still differs.
@@ -139,8 +141,16 @@ FOOTBALL = {"num_envs": 50, "rollout": 200, "epochs": 15, "minibatches": 2}
 ONPOLICY_FOOTBALL = SHARED | FOOTBALL | {"time_limit": "terminal", "agent_id": False}
 HARL_FOOTBALL = HARL_MLP | FOOTBALL
 
+BATTLES_ON_POLICY = {
+    "layout": "reference", "critic": "gru", "hidden": 128, "num_envs": 128, "rollout": 120, "epochs": 4,
+    "minibatches": 4, "lr": 1e-3, "critic_lr": 1e-3, "entropy": 0.0,
+}  # fmt: skip
+"""Ours for battles, of which docs/baselines.md shows what each makes out."""
+
 PRESETS: dict[str, dict[str, Settings]] = {
-    "default": {},
+    "default": {
+        "mappo": {"smax": BATTLES_ON_POLICY, "skirmish": BATTLES_ON_POLICY},
+    },
     "paper": {
         "mappo": {
             "": PAPER_ON_POLICY,
@@ -254,7 +264,7 @@ def scenarios(env: str) -> list[str]:
     """The rows that may apply to an environment, most specific first."""
     plain, _, options = env.partition("?")
     group, _, scenario = plain.partition("/")
-    return [*closest(scenario, options), *([GROUPS[group]] if group in GROUPS else []), ""]
+    return [*closest(scenario, options), group, *([GROUPS[group]] if group in GROUPS else []), ""]
 
 
 def closest(scenario: str, options: str) -> list[str]:

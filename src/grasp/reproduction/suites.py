@@ -104,6 +104,11 @@ def tuned(*runs: str | Entry, steps: int, seeds: int = 5, decays: bool = False, 
     )
 
 
+def sized(*entries: Entry, steps: int, seeds: int) -> tuple[Entry, ...]:
+    """Entries at the lengths of the runs in docs/results.md."""
+    return tuple(entry._replace(size=MappingProxyType({"steps": steps, "seeds": seeds})) for entry in entries)
+
+
 OPERATORS = (
     "min_norm", "min_norm_unit", "frank_wolfe", "mean", "pcgrad", "cagrad", "nash", "nash_normalised", "upgrad",
     "dualproj", "imtl_g", "aligned_mtl", "random",
@@ -120,11 +125,25 @@ SPREAD_REPLAYED = {"lr": 5e-4, "interval": 1, "reward_scale": 0.1, "anneal": 20_
 BATTLES = {"num_envs": 32, "epochs": 8, "minibatches": 2, "lr": 1e-3, "critic_lr": 1e-3}
 BATTLES_REPLAYED = {"td_lambda": 0.9, "anneal": 50_000}
 FOOTBALL = {"num_envs": 16, "epochs": 15, "minibatches": 4, "lr": 1e-3, "critic_lr": 1e-3, "entropy": 0.001}
+SHARED_ACTOR = Entry("mappo-shared", "mappo", MappingProxyType({"sharing": "shared"}))
+BEFORE: Mapping[str, dict[str, Any]] = {
+    "layout": {"layout": "paper"},
+    "critic": {"critic": "mlp"},
+    "width": {"hidden": 64},
+    "rate": {"lr": 5e-4, "critic_lr": 5e-4},
+    "entropy": {"entropy": 0.01},
+    "batch": {"num_envs": 32, "rollout": 100, "minibatches": 1},
+    "passes": {"epochs": 10, "minibatches": 1},
+}
+"""What MAPPO had before its defaults for battles, one setting at a time."""
+JAXMARL_RATES = Entry(
+    "jaxmarl-rates", "mappo", MappingProxyType({"lr": 2e-3, "critic_lr": 2e-3, "max_grad_norm": 0.25}), decays=True
+)
 TABLE_1 = plain("grasp-mappo", "mappo", "happo", "ma2e")
 MEAN, STEP_SIZE = grasp("mean", operator="mean"), grasp("step-size", control="step_size")
 UPDATE_SIZE = grasp("update-size", control="update_size")
 CONTROLS = (
-    Entry("mappo-shared", "mappo", MappingProxyType({"sharing": "shared"})),
+    SHARED_ACTOR,
     Entry("mappo", "mappo"),
     grasp("grasp-mappo"),
     MEAN,
@@ -281,6 +300,26 @@ SUITES = {
         )
         for name in ("5m_vs_6m", "8m_vs_9m")
     },
+    **{
+        f"results-baselines_{name}": Suite(
+            f"the shortest commands on SMAX {name}, to be set beside JaxMARL's own MAPPO and QMIX",
+            (f"smax/{name}",),
+            sized(*plain("mappo", "grasp-mappo", "qmix"), SHARED_ACTOR, steps=1_500_000, seeds=3),
+            preset="default",
+        )
+        for name in ("3m", "2s3z", "5m_vs_6m", "8m")
+    },
+    "results-baselines_settings": Suite(
+        "MAPPO's defaults on SMAX 3m with one setting at a time as it was before",
+        ("smax/3m",),
+        sized(
+            *(Entry(label, "mappo", MappingProxyType(options)) for label, options in BEFORE.items()),
+            JAXMARL_RATES,
+            steps=1_500_000,
+            seeds=3,
+        ),
+        preset="default",
+    ),
     "results-football": Suite(
         "MAPPO and GRASP-MAPPO on football's 3_vs_1_with_keeper",
         ("grf/academy_3_vs_1_with_keeper",),
