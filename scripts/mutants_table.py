@@ -612,7 +612,7 @@ QMIX = (
         "algos/exploration.py",
         "(1.0 - hyper.epsilon) * env_steps / hyper.anneal",
         "env_steps / hyper.anneal",
-        ("algos/test_qmix.py::test_epsilon_falls_in_a_line_over_environment_steps_and_stays",),
+        ("algos/test_qmix.py::test_epsilon_anneals_linearly_over_environment_steps_and_stays",),
     ),
     Mutant(
         "algos/qmix.py",
@@ -1115,13 +1115,17 @@ MA2E = (
         "algos/ma2e/autoencoder.py",
         "visible = 1 + jax.random.randint(",
         "visible = jax.random.randint(",
-        ("algos/test_autoencoder.py::test_pass_b_keeps_k_plus_one_agents_with_every_k_and_every_agent_as_likely[4]",),
+        (
+            "algos/test_autoencoder.py::test_random_group_masks_keep_k_plus_one_agents_with_every_k_and_every_agent_as_likely[4]",
+        ),
     ),
     Mutant(
         "algos/ma2e/autoencoder.py",
         "jnp.arange(num_agents) == agent",
         "jnp.arange(num_agents) != agent",
-        ("algos/test_autoencoder.py::test_pass_a_keeps_two_tokens_a_step_of_exactly_the_agent_asked_for[3]",),
+        (
+            "algos/test_autoencoder.py::test_single_agent_masks_keep_two_tokens_a_step_of_exactly_the_agent_asked_for[3]",
+        ),
     ),
     Mutant(
         "algos/ma2e/perception.py",
@@ -1129,7 +1133,7 @@ MA2E = (
         "done",
         (
             "algos/test_perception.py::"
-            "test_in_paper_an_agent_imagines_what_is_made_of_its_own_window_in_its_own_place[1]",
+            "test_in_paper_an_agent_reconstructs_the_others_from_its_own_window_in_its_own_place[1]",
         ),
     ),
     Mutant(

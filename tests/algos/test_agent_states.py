@@ -61,13 +61,13 @@ def collected(module, hyper, env):
     ids=["mappo", "happo"],
 )
 def test_states_that_are_all_the_team_s_teach_what_the_team_s_teaches(module, hyper, probe, critic):
-    """HAPPO where nobody dies: it normalises the team's advantages agent by agent, and those of agents all together."""
+    """HAPPO where no agent dies: it normalises the team's advantages agent by agent, and those of agents together."""
     hyper, env = replace(hyper, critic=critic), envs.make(f"probe/{probe}")
     own = with_agent_states(env, copied(env.spec.num_agents))
     algorithm, state, trajectory = collected(module, hyper, env)
     own_algorithm, own_state, own_trajectory = collected(module, hyper, own)
     deaths = (~trajectory.observation.alive).any()
-    assert deaths == (module is mappo), "somebody must die for the masks to matter"
+    assert deaths == (module is mappo), "an agent must die for the masks to matter"
     assert own_trajectory.record.value.shape == trajectory.observation.alive.shape
     for i in range(env.spec.num_agents):
         np.testing.assert_allclose(own_trajectory.record.value[..., i], trajectory.record.value, atol=1e-6)

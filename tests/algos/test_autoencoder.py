@@ -208,10 +208,10 @@ def test_gradients_with_respect_to_masked_inputs_are_exactly_zero(mode):
 
 def test_a_masked_token_is_zero_before_its_place_is_added():
     """A huge input bias must not reach masked tokens: with nothing kept, the biases decide nothing."""
-    params, (obs, action), nobody = tiny(), windows(3, 4), jnp.zeros(4, bool)
+    params, (obs, action), no_agent = tiny(), windows(3, 4), jnp.zeros(4, bool)
     loud = params | {name: jax.tree.map(lambda leaf: 100 * leaf, params[name]) for name in ("obs_in", "action_in")}
     for mode in MODES:
-        quiet_hat, loud_hat = (reconstruct(p, obs, action, nobody, mode) for p in (params, loud))
+        quiet_hat, loud_hat = (reconstruct(p, obs, action, no_agent, mode) for p in (params, loud))
         np.testing.assert_array_equal(quiet_hat[0], loud_hat[0])
         assert np.isfinite(loud_hat[0]).all()
 
@@ -264,7 +264,7 @@ def test_masked_agents_of_the_released_first_half_are_one_and_the_same():
 
 
 @pytest.mark.parametrize("num_agents", [2, 3, 27])
-def test_pass_a_keeps_two_tokens_a_step_of_exactly_the_agent_asked_for(num_agents):
+def test_single_agent_masks_keep_two_tokens_a_step_of_exactly_the_agent_asked_for(num_agents):
     num_steps = 5
     masks = jax.jit(jax.vmap(partial(ae.alone, num_agents)))(jnp.arange(num_agents))
     np.testing.assert_array_equal(masks, np.eye(num_agents, dtype=bool))
@@ -274,7 +274,7 @@ def test_pass_a_keeps_two_tokens_a_step_of_exactly_the_agent_asked_for(num_agent
 
 
 @pytest.mark.parametrize("num_agents", [3, 4, 6])
-def test_pass_b_keeps_k_plus_one_agents_with_every_k_and_every_agent_as_likely(num_agents):
+def test_random_group_masks_keep_k_plus_one_agents_with_every_k_and_every_agent_as_likely(num_agents):
     draws = 6000
     keys = jax.random.split(jax.random.key(0), draws)
     masks = np.asarray(jax.jit(jax.vmap(partial(ae.group, num_agents=num_agents)))(keys))
@@ -288,7 +288,7 @@ def test_pass_b_keeps_k_plus_one_agents_with_every_k_and_every_agent_as_likely(n
     assert len(pairs) == num_agents * (num_agents - 1) // 2
 
 
-def test_two_agents_have_no_pass_b():
+def test_two_agents_have_no_random_group_masks():
     with pytest.raises(GraspError, match="3 agents or more, one of them masked; with 2 use alone"):
         ae.group(jax.random.key(0), 2)
 
@@ -525,7 +525,7 @@ PARTLY = (
 
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("agent", range(4))
-def test_what_an_agent_imagines_is_the_newest_of_the_whole_reconstruction(agent):
+def test_what_an_agent_reconstructs_from_its_window_is_the_newest_of_the_whole_reconstruction(agent):
     params, (obs, action) = tiny(**TWO), windows(4, 3, 4)
     keep = jnp.broadcast_to(ae.alone(4, agent), (4, 4))
     whole, _ = reconstruct(params, obs, action, keep, "paper", known=PARTLY)

@@ -90,7 +90,7 @@ def noise(shapes, seed=0):
 
 
 @cache
-def newborn(hyper, spec, pretraining=False):
+def initial_state(hyper, spec, pretraining=False):
     """A state in which everything is drawn anew and nothing has been stored."""
     shapes = jax.eval_shape(ma2e.make(hyper, spec).init, jax.random.key(0))
     networks = {name: noise(getattr(shapes, name)) for name in ("agent", "mixer", "target", "senses")}
@@ -104,11 +104,11 @@ def finite(tree):
     return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(tree))
 
 
-# Hand-made episodes and lessons on them
+# Hand-made episodes and training rounds on them
 
 
 def episodes(spec, number, seed=0):
-    """Episodes of every length in turn, not a number behind their ends; the first thing agent 0 sees is their place."""
+    """Episodes of every length in turn, NaN in the padding; agent 0's first observation is the episode's index."""
     rng = np.random.default_rng(seed)
     steps, agents = spec.horizon, spec.num_agents
     length = (np.arange(number) % steps + 1).astype(np.int32)
@@ -134,7 +134,7 @@ def holding(batch, finished=None, num_envs=2):
     return Replay(slots, np.arange(capacity, dtype=np.int32), capacity + np.arange(num_envs, dtype=np.int32), finished)
 
 
-def before_lessons(stored, senses, opt, pretraining):
+def state_before_rounds(stored, senses, opt, pretraining):
     errors = np.full(ma2e.MEAN_OF, np.inf, np.float32)
     tutor = ma2e.Tutor(opt, errors, np.bool_(pretraining), np.int32(0), np.int32(0))
     return qmix.State((), (), (), (), stored, np.int32(0), np.int32(0), senses, tutor)
@@ -160,12 +160,12 @@ def recorder():
     return optax.GradientTransformation(init, update)
 
 
-def telling(hyper, params, seen, done, length, which, end, keep, dropout_key):
+def recording_objective(hyper, params, seen, done, length, which, end, keep, dropout_key):
     """An objective whose gradient is what it was given."""
     draw = jax.random.uniform(dropout_key)
     clean = jnp.isfinite(seen[end, which]).all()
-    told = (keep, which, end, seen[0, which, 0, 0], length[which], clean[None], draw[None])
-    return params @ jnp.concatenate([x.astype(jnp.float32) for x in told]), draw
+    recorded = (keep, which, end, seen[0, which, 0, 0], length[which], clean[None], draw[None])
+    return params @ jnp.concatenate([x.astype(jnp.float32) for x in recorded]), draw
 
 
 class Trace(NamedTuple):
@@ -175,7 +175,7 @@ class Trace(NamedTuple):
     which: np.ndarray
     end: np.ndarray
     number: np.ndarray
-    """The place of each window's episode, which it shows first."""
+    """The index of each window's episode, which is its first observation."""
     length: np.ndarray
     clean: np.ndarray
     """Whether all that was seen at the windows' ends is finite."""
@@ -185,15 +185,15 @@ class Trace(NamedTuple):
 
 
 @cache
-def told_lessons(mode, seeds=False):
+def recorded_rounds(mode, seeds=False):
     given = partial(ma2e.train_rounds, HYPER[mode], recorder())
-    return standing_in(fetched(jax.vmap(given) if seeds else given), (ma2e, "objective", telling))
+    return standing_in(fetched(jax.vmap(given) if seeds else given), (ma2e, "objective", recording_objective))
 
 
-def untold(spec, finished=16):
+def recording_state(spec, finished=16):
     size = spec.num_agents + 4 * SMALL.windows + 2
     return partial(
-        before_lessons,
+        state_before_rounds,
         holding(episodes(spec, 16), finished),
         np.zeros(size, np.float32),
         recorder().init(np.zeros(size)),
@@ -201,8 +201,8 @@ def untold(spec, finished=16):
 
 
 def trace(mode, spec, pretraining, rounds=1, finished=16, seed=0):
-    state = untold(spec, finished)(pretraining)
-    _, log, errors, skipped = told_lessons(mode)(state, jnp.array(rounds), jax.random.key(seed))
+    state = recording_state(spec, finished)(pretraining)
+    _, log, errors, skipped = recorded_rounds(mode)(state, jnp.array(rounds), jax.random.key(seed))
     assert skipped == 0
     return read(spec, log, errors)
 
@@ -271,7 +271,7 @@ def test_an_agent_alone_has_2T_visible_tokens_and_a_group_of_k_plus_one_2T_for_e
         (transformer, "decode", lambda params, sequence, *rest: sequence),
     ]
     counted = standing_in(fetched(visible), *places)
-    found = [counted(newborn(SMALL, TEAM).senses, episodes(TEAM, 16), jnp.array(turn)) for turn in range(13)]
+    found = [counted(initial_state(SMALL, TEAM).senses, episodes(TEAM, 16), jnp.array(turn)) for turn in range(13)]
     assert all(count == 2 * SMALL.window * keep.sum() for count, keep in found)
     assert [count for count, _ in found[:4]] == [2 * SMALL.window] * 4
     assert {int(count) for count, _ in found[4:]} == {2 * SMALL.window * 2, 2 * SMALL.window * 3}
@@ -293,13 +293,13 @@ def test_every_step_of_every_round_draws_by_itself_and_by_its_key():
         assert (x[:half] != x[half:]).any()
 
 
-def test_seeds_at_once_are_taught_as_each_alone():
+def test_seeds_at_once_train_as_each_alone():
     """One is pretraining, one has two rounds due, one has nothing due."""
     cases = [(True, 1), (False, 2), (False, 0)]
-    states = [untold(TEAM)(pretraining) for pretraining, _ in cases]
+    states = [recording_state(TEAM)(pretraining) for pretraining, _ in cases]
     stacked = jax.tree.map(lambda *x: np.stack(x), *states)
     keys = jnp.stack([jax.random.key(0)] * 3)
-    _, log, errors, _ = told_lessons("paper", seeds=True)(stacked, jnp.array([r for _, r in cases]), keys)
+    _, log, errors, _ = recorded_rounds("paper", seeds=True)(stacked, jnp.array([r for _, r in cases]), keys)
     for i, (pretraining, rounds) in enumerate(cases):
         mine = read(TEAM, Log(log.count[i], log.rows[i]), errors[i])
         for one, other in zip(mine, trace("paper", TEAM, pretraining, rounds), strict=True):
@@ -389,8 +389,8 @@ def test_a_window_is_cut_from_its_episode_and_padded_before_its_start(mode, monk
 
 
 @cache
-def teachers():
-    """The optimisers that the algorithm itself hands to its lessons, by mode."""
+def optimisers():
+    """The optimisers that the algorithm itself hands to its training rounds, by mode."""
     found = {}
     for mode, hyper in HYPER.items():
         update = ma2e.make(hyper, PAIR).update
@@ -426,9 +426,9 @@ def by_hand_windows(stored, number, ends):
 
 def test_released_steps_are_plain_sgd_on_the_loss_over_the_episode_s_length():
     """The newest episode, number 15, has four steps; either agent is shown alone once, twice over."""
-    teacher, senses, stored, ends = (
-        teachers()["released"],
-        newborn(SMALL, PAIR).senses,
+    optimiser, senses, stored, ends = (
+        optimisers()["released"],
+        initial_state(SMALL, PAIR).senses,
         episodes(PAIR, 16),
         (3, 1, 0, 2),
     )
@@ -437,9 +437,9 @@ def test_released_steps_are_plain_sgd_on_the_loss_over_the_episode_s_length():
         return jnp.broadcast_to(turn, 4), jnp.array(ends)
 
     places = [(ma2e, "draw", draw), (ma2e, "NEWEST", 1), (transformer, "DROPOUT", 0.0)]
-    taught = standing_in(fetched(partial(ma2e.train_rounds, RELEASED, teacher)), *places)
-    state = before_lessons(holding(stored), senses, jax.device_get(teacher.init(senses)), False)
-    after, _, errors, _ = taught(state, jnp.array(2), jax.random.key(0))
+    train = standing_in(fetched(partial(ma2e.train_rounds, RELEASED, optimiser)), *places)
+    state = state_before_rounds(holding(stored), senses, jax.device_get(optimiser.init(senses)), False)
+    after, _, errors, _ = train(state, jnp.array(2), jax.random.key(0))
     params, expected = senses, []
     for step in range(4):
         downhill, error = by_hand_slope("released")(params, *by_hand_windows(stored, 15, ends), jnp.array(step % 2))
@@ -452,16 +452,16 @@ def test_released_steps_are_plain_sgd_on_the_loss_over_the_episode_s_length():
 
 
 @cache
-def real_lessons():
-    return fetched(partial(ma2e.train_rounds, SMALL, teachers()["paper"]))
+def actual_rounds():
+    return fetched(partial(ma2e.train_rounds, SMALL, optimisers()["paper"]))
 
 
-def lessons_on(stored, rounds, pretraining, calls=1, finished=None):
-    senses = newborn(SMALL, PAIR).senses
-    opt = jax.device_get(teachers()["paper"].init(senses))
-    state = before_lessons(holding(stored, finished), senses, opt, pretraining)
+def training_rounds_on(stored, rounds, pretraining, calls=1, finished=None):
+    senses = initial_state(SMALL, PAIR).senses
+    opt = jax.device_get(optimisers()["paper"].init(senses))
+    state = state_before_rounds(holding(stored, finished), senses, opt, pretraining)
     for call in range(calls):
-        found = real_lessons()(state, jnp.array(rounds), jax.random.key(call))
+        found = actual_rounds()(state, jnp.array(rounds), jax.random.key(call))
         state = state._replace(senses=found[0], tutor=state.tutor._replace(opt=found[1], errors=found[2]))
     return senses, found
 
@@ -469,7 +469,7 @@ def lessons_on(stored, rounds, pretraining, calls=1, finished=None):
 def test_paper_steps_are_adam_on_the_loss_carried_over_from_round_to_round():
     """One episode of one step: every window is the same. Two rounds of 16 steps, the agents shown in turn."""
     stored = episodes(PAIR, 16)
-    senses, (after, _, errors, _) = lessons_on(stored, 1, False, calls=2, finished=1)
+    senses, (after, _, errors, _) = training_rounds_on(stored, 1, False, calls=2, finished=1)
     params, expected = senses, []
     first, second = (jax.tree.map(np.zeros_like, params) for _ in range(2))
     for step in range(32):
@@ -499,9 +499,9 @@ def twins():
     return batch._replace(obs=obs, action=np.repeat(batch.action[..., :1], 2, -1))
 
 
-def test_lessons_teach_what_a_hidden_agent_sees_that_copies_a_visible_one():
-    _, (_, _, early, _) = lessons_on(twins(), 1, False)  # sixteen steps
-    _, (_, _, late, skipped) = lessons_on(twins(), 20, True)
+def test_training_reconstructs_what_a_hidden_agent_sees_that_copies_a_visible_one():
+    _, (_, _, early, _) = training_rounds_on(twins(), 1, False)  # sixteen steps
+    _, (_, _, late, skipped) = training_rounds_on(twins(), 20, True)
     start = early[np.isfinite(early)][:8].mean()
     assert np.isfinite(late).all()
     assert late.mean() < 0.2 * start, (late.mean(), start)
@@ -512,7 +512,7 @@ def test_steps_on_what_is_not_finite_are_left_out_and_counted():
     """Every third of the newest eight episodes has an observation that is not finite."""
     stored = episodes(PAIR, 16)
     stored.obs[[9, 12, 15], 0, 1, 1] = [np.nan, np.inf, -np.inf]
-    senses, (after, opt, errors, skipped) = lessons_on(stored, 2, False)
+    senses, (after, opt, errors, skipped) = training_rounds_on(stored, 2, False)
     assert 0 < skipped < 32
     assert finite((after, opt))
     assert distance(senses, after) > 1e-3
@@ -524,16 +524,16 @@ def test_where_nothing_is_finite_nothing_moves():
     stored = episodes(PAIR, 16)
     stored.obs[:, 0, 0, 0] = np.nan
     stored.length[:] = 1
-    senses, (after, opt, _, skipped) = lessons_on(stored, 1, False)
+    senses, (after, opt, _, skipped) = training_rounds_on(stored, 1, False)
     assert skipped == 16
     assert same(senses, after)
     assert int(optax.tree.get(opt, "count")) == 0
 
 
-# The schedule, with lessons and TD steps that only count
+# The schedule, with training rounds and TD steps that only count
 
 
-def counted_lessons(hyper, teacher, state, rounds, key):
+def counted_rounds(hyper, optimiser, state, rounds, key):
     return state.senses + rounds, state.tutor.opt, state.tutor.errors, jnp.zeros(())
 
 
@@ -571,14 +571,14 @@ def trajectory(index, spec=PAIR, num_envs=2):
 
 def blank(pretraining=False):
     """A state before learning, with a counter for an autoencoder."""
-    return newborn(SMALL, PAIR, pretraining)._replace(senses=np.int32(0))
+    return initial_state(SMALL, PAIR, pretraining)._replace(senses=np.int32(0))
 
 
 @cache
 def timeline(updates, **options):
     """The state and the metrics after every update; each has two episodes, eight steps in all."""
     hyper = replace(SMALL, **options)
-    places = [(ma2e, "train_rounds", counted_lessons), (qmix, "improve", counted_step)]
+    places = [(ma2e, "train_rounds", counted_rounds), (qmix, "improve", counted_step)]
     update = standing_in(fetched(ma2e.make(hyper, PAIR).update), *places)
     state, found = blank(hyper.pretrain > 0), []
     if "threshold" in options:
@@ -632,7 +632,7 @@ def test_a_small_error_ends_pretraining_in_paper_but_not_in_released():
     assert [int(state.env_steps) for state, _ in released] == [0, 0, 0]
 
 
-def taught(hyper, *, env_steps=0, new_steps=8, finished=4, errors=np.inf, **tutor):
+def after_due_rounds(hyper, *, env_steps=0, new_steps=8, finished=4, errors=np.inf, **tutor):
     """One call of `train_due_rounds`, its rounds counted."""
     state = blank()
     known = {"errors": jnp.full(100, errors) if np.ndim(errors) == 0 else jnp.asarray(errors)}
@@ -642,8 +642,8 @@ def taught(hyper, *, env_steps=0, new_steps=8, finished=4, errors=np.inf, **tuto
         replay=state.replay._replace(finished=jnp.array(finished)),
         tutor=jax.tree.map(jnp.asarray, state.tutor)._replace(**known),
     )
-    teach = standing_in(ma2e.train_due_rounds, (ma2e, "train_rounds", counted_lessons))
-    after, metrics = teach(hyper, optax.identity(), state, jnp.array(new_steps), jax.random.key(0))
+    train = standing_in(ma2e.train_due_rounds, (ma2e, "train_rounds", counted_rounds))
+    after, metrics = train(hyper, optax.identity(), state, jnp.array(new_steps), jax.random.key(0))
     assert int(after.senses) == int(metrics["autoencoder_rounds"])
     return after.tutor, metrics
 
@@ -659,17 +659,17 @@ HALVES = np.repeat([0.0, 1.0], 50).astype(np.float32)
 )
 def test_the_mean_of_the_ring_ends_pretraining_once_it_is_full(errors, threshold, ends):
     hyper = replace(SMALL, threshold=threshold, pretrain=1000)
-    tutor, metrics = taught(hyper, errors=errors, pretraining=True, played=8)
+    tutor, metrics = after_due_rounds(hyper, errors=errors, pretraining=True, played=8)
     assert bool(tutor.pretraining) != ends
     assert bool(metrics["pretraining"])
-    tutor, _ = taught(replace(hyper, mode="released"), errors=errors, pretraining=True, played=8)
+    tutor, _ = after_due_rounds(replace(hyper, mode="released"), errors=errors, pretraining=True, played=8)
     assert bool(tutor.pretraining)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("played", "over"), [(0, False), (11, False), (12, True), (100, True)])
 def test_pretraining_is_over_after_its_steps(mode, played, over):
-    tutor, _ = taught(replace(HYPER[mode], pretrain=20), pretraining=True, played=played)
+    tutor, _ = after_due_rounds(replace(HYPER[mode], pretrain=20), pretraining=True, played=played)
     assert bool(tutor.pretraining) != over
     assert int(tutor.played) == played + 8
 
@@ -678,24 +678,24 @@ def test_pretraining_is_over_after_its_steps(mode, played, over):
     ("env_steps", "crossed"), [(8, 2), (9, 3), (10, 3), (15, 3), (16, 3), (11, 2)], ids=lambda x: str(x)
 )
 def test_several_multiples_at_once_are_several_rounds_in_paper_and_one_in_released(env_steps, crossed):
-    paper, _ = taught(replace(SMALL, fine_tune=3), env_steps=env_steps, rounds=5)
-    released, _ = taught(replace(RELEASED, fine_tune=3), env_steps=env_steps, rounds=5)
+    paper, _ = after_due_rounds(replace(SMALL, fine_tune=3), env_steps=env_steps, rounds=5)
+    released, _ = after_due_rounds(replace(RELEASED, fine_tune=3), env_steps=env_steps, rounds=5)
     assert (int(paper.rounds), int(released.rounds)) == (5 + crossed, 6)
-    far, _ = taught(replace(SMALL, fine_tune=100), env_steps=env_steps, rounds=5)
+    far, _ = after_due_rounds(replace(SMALL, fine_tune=100), env_steps=env_steps, rounds=5)
     assert int(far.rounds) == 5
 
 
 @pytest.mark.parametrize(("rounds", "more"), [(299, 1), (300, 1), (301, 0), (302, 0)])
 def test_released_has_301_rounds_and_paper_no_end(rounds, more):
-    assert taught(replace(RELEASED, fine_tune=8), env_steps=8, rounds=rounds)[1]["autoencoder_rounds"] == more
-    assert taught(replace(SMALL, fine_tune=8), env_steps=8, rounds=rounds)[1]["autoencoder_rounds"] == 1
+    assert after_due_rounds(replace(RELEASED, fine_tune=8), env_steps=8, rounds=rounds)[1]["autoencoder_rounds"] == more
+    assert after_due_rounds(replace(SMALL, fine_tune=8), env_steps=8, rounds=rounds)[1]["autoencoder_rounds"] == 1
 
 
 @pytest.mark.parametrize("pretraining", [True, False])
 def test_there_is_no_round_before_an_episode_has_finished(pretraining):
     hyper = replace(SMALL, fine_tune=8, pretrain=1000)
-    assert taught(hyper, env_steps=8, finished=0, pretraining=pretraining)[1]["autoencoder_rounds"] == 0
-    assert taught(hyper, env_steps=8, finished=1, pretraining=pretraining)[1]["autoencoder_rounds"] == 1
+    assert after_due_rounds(hyper, env_steps=8, finished=0, pretraining=pretraining)[1]["autoencoder_rounds"] == 0
+    assert after_due_rounds(hyper, env_steps=8, finished=1, pretraining=pretraining)[1]["autoencoder_rounds"] == 1
 
 
 # Acting
@@ -721,7 +721,7 @@ def test_acting_perceives_what_learning_perceives_of_the_stored_episodes(mode):
         batch = replay_buffer.time_first(replay_buffer.ended(stored))
         return found.memory.agent[1:], ma2e.see(hyper, state.senses, jax.random.key(2), batch), batch
 
-    state = newborn(hyper, env.spec)
+    state = initial_state(hyper, env.spec)
     state = state._replace(senses=jax.tree.map(lambda x: 3 * x, state.senses))  # so that windows tell
     acted, learned, batch = standing_in(fetched(play), *places)(state)
     assert (batch.length == 4).all()
@@ -757,7 +757,7 @@ def test_memory_is_zeros_and_after_a_step_holds_what_was_seen_and_done():
     start = memory_of(1500)
     assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(start))
     seen = looked(1500)
-    decision = acting(False)(newborn(SMALL, PAIR), start, seen, jax.random.key(0))
+    decision = acting(False)(initial_state(SMALL, PAIR), start, seen, jax.random.key(0))
     window = decision.memory.window
     assert (window.age == 1).all()
     np.testing.assert_array_equal(window.seen[:, -1, :, :2], seen.obs)
@@ -770,7 +770,7 @@ def test_memory_is_zeros_and_after_a_step_holds_what_was_seen_and_done():
 
 
 def test_before_any_step_has_counted_actions_are_uniform_over_the_legal_ones():
-    action = acting(False)(newborn(SMALL, PAIR), memory_of(1500), looked(1500), jax.random.key(0)).action
+    action = acting(False)(initial_state(SMALL, PAIR), memory_of(1500), looked(1500), jax.random.key(0)).action
     for agent, legal in enumerate(([0, 1, 2], [1, 2])):
         share = np.bincount(action[:, agent], minlength=3) / len(action)
         np.testing.assert_allclose(share[legal], 1 / len(legal), atol=4 * np.sqrt(0.25 / len(action)))
@@ -778,7 +778,7 @@ def test_before_any_step_has_counted_actions_are_uniform_over_the_legal_ones():
 
 
 def test_greedy_play_is_the_best_legal_action_of_what_is_perceived():
-    state = newborn(SMALL, PAIR)
+    state = initial_state(SMALL, PAIR)
     seen, start = looked(1), memory_of(1)
     decision = acting(True)(state, start, seen, jax.random.key(0))
     q = np.asarray(actors.logits(state.agent.head, "hybrid", jax.nn.relu(decision.memory.agent)))
@@ -815,7 +815,7 @@ def crowd():
     update = standing_in(fetched(ma2e.make(CROWDED, CROWD).update), UNCUT, (ma2e, "EPISODES", 8))
     found = []
     for pretraining, env_steps in ((True, 0), (False, 6), (False, 0)):
-        state = newborn(CROWDED, CROWD, pretraining)._replace(env_steps=np.int32(env_steps))
+        state = initial_state(CROWDED, CROWD, pretraining)._replace(env_steps=np.int32(env_steps))
         found.append((state, *update(state, trajectory(0, CROWD), jax.random.key(0))))
     return found
 
@@ -864,7 +864,7 @@ def test_twenty_seven_agents_act_and_learn():
     algorithm, steps = ma2e.make(CROWDED, CROWD), trajectory(0, CROWD)
     seen = jax.tree.map(lambda x: x[0], steps.observation)
     act = fetched(lambda *args: algorithm.act(*args, False))
-    assert act(newborn(CROWDED, CROWD), algorithm.memory(2), seen, jax.random.key(0)).action.shape == (2, 27)
+    assert act(initial_state(CROWDED, CROWD), algorithm.memory(2), seen, jax.random.key(0)).action.shape == (2, 27)
     pretrained, tuned, learned = crowd()
     assert [int(m["gradient_steps"]) for _, _, m in crowd()] == [0, 1, 1]
     assert [int(m["autoencoder_rounds"]) for _, _, m in crowd()] == [1, 1, 0]
@@ -875,7 +875,7 @@ def test_twenty_seven_agents_act_and_learn():
 
 
 @pytest.mark.parametrize("which", ["probe", pytest.param("crowd", marks=LARGE)])
-def test_lessons_never_change_the_agents_their_mixer_nor_the_targets(which):
+def test_training_rounds_never_change_the_agents_their_mixer_nor_the_targets(which):
     checked = 0
     for before, after, metrics in updates(which):
         assert same(before.target, after.target)
@@ -912,7 +912,7 @@ def test_what_acting_needs_is_the_agents_the_autoencoder_and_the_steps():
     algorithm = ma2e.make(SMALL, PAIR)
     assert set(algorithm.acting) == {"agent", "senses", "env_steps"}
     assert algorithm.replays == SMALL.buffer
-    state = newborn(SMALL, PAIR)
+    state = initial_state(SMALL, PAIR)
     bare = state._replace(**{name: () for name in state._fields if name not in algorithm.acting + algorithm.judging})
     acts = [acting(True)(s, memory_of(1), looked(1), jax.random.key(0)) for s in (state, bare)]
     np.testing.assert_array_equal(acts[0].action, acts[1].action)

@@ -93,7 +93,7 @@ def test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit(trace, g
 
 @pytest.mark.parametrize(("env_steps", "left"), [(0, 1.0), (250, 0.75), (1000, 0.0), (4000, 0.0)])
 @pytest.mark.parametrize("gamma_on", ["gradient", "update"])
-def test_with_decay_the_step_falls_to_zero_in_a_line_over_that_many_environment_steps(gamma_on, env_steps, left):
+def test_with_decay_the_step_size_anneals_linearly_to_zero_over_that_many_environment_steps(gamma_on, env_steps, left):
     given = case("hybrid")
     hyper = replace(given.hyper, gamma_on=gamma_on, scope="heads")
     whole, _ = one_step(hyper, ADAM, *given[:3])
@@ -144,7 +144,7 @@ def test_a_batch_of_short_episodes_cut_to_its_length_has_the_loops_loss_and_grad
 
 
 @pytest.mark.parametrize("operator", ["none", "min_norm"])
-def test_what_stands_behind_an_episode_s_end_changes_nothing_at_all(operator):
+def test_what_stands_in_the_padding_of_an_episode_changes_nothing_at_all(operator):
     given = case("hybrid")
     hyper = given.hyper if operator == "min_norm" else replace(given.hyper, operator="none", scope="heads")
     found = gradient(hyper)(*given[:3])
@@ -172,7 +172,7 @@ def test_the_terminal_transition_has_its_share():
             assert abs(expected) > 1e-3
 
 
-def test_what_followed_the_last_step_counts_where_an_episode_was_cut_and_not_where_it_ended():
+def test_what_followed_the_last_step_counts_where_an_episode_was_truncated_and_not_where_it_terminated():
     given = case("hybrid")
     for e in range(SMALL.batch):
         last = int(given.batch.length[e])
@@ -520,7 +520,7 @@ def test_agents_in_another_order_learn_the_same(sharing):
 # Acting
 
 
-def test_epsilon_falls_in_a_line_over_environment_steps_and_stays():
+def test_epsilon_anneals_linearly_over_environment_steps_and_stays():
     hyper = replace(SMALL, epsilon=0.2, anneal=1000)
     found = [float(exploration.epsilon(hyper, jnp.asarray(steps))) for steps in (0, 250, 500, 1000, 1001, 10**9)]
     np.testing.assert_allclose(found, [1.0, 0.8, 0.6, 0.2, 0.2, 0.2], rtol=1e-6)
@@ -585,8 +585,8 @@ def test_greedy_play_takes_the_best_legal_action_whatever_epsilon_is():
     given = case("hybrid")
     seen, decision = decisions(env_steps=0, number=40, greedy=True)
     team, _ = in_loops(given.online, "hybrid")
-    moment = Episodes(seen.obs[:1], seen.state[:1], seen.avail[:1], np.zeros((0, 3), int), (), 0, False)
-    q = np.stack([agent_values(team[i], i, moment)[0] for i in range(3)])
+    step = Episodes(seen.obs[:1], seen.state[:1], seen.avail[:1], np.zeros((0, 3), int), (), 0, False)
+    q = np.stack([agent_values(team[i], i, step)[0] for i in range(3)])
     best = np.where(seen.avail[0], q, -np.inf).argmax(-1)
     assert (decision.action == best).all()
     assert (best != q.argmax(-1)).any()

@@ -79,7 +79,7 @@ def garbage(batch, value=50.0):
 
 
 def episodes(seed=0, spec=SPEC, number=SMALL.batch):
-    """Episodes of every length, terminated and cut in turn, with nonsense behind their ends."""
+    """Episodes of every length, terminated and truncated in turn, with nonsense in the padding."""
     rng = np.random.default_rng(seed)
     steps, agents, choices = spec.horizon, spec.num_agents, spec.num_actions
     avail = rng.random((number, steps + 1, agents, choices)) < 0.6
@@ -160,7 +160,8 @@ class Case(NamedTuple):
     batch: Episodes
     hyper: Qmix
     paths: Actor
-    """Every agent's own gradient of every part; the first test below compares it with the loops."""
+    """Every agent's own gradient of every part; compared with the loops by
+    `test_the_loss_and_every_agent_s_path_gradient_are_those_of_the_loops` of test_qmix.py."""
     mixer: dict
     metrics: dict
 
@@ -207,7 +208,7 @@ def two_layers(net, x):
 
 
 def agent_values(params, agent, episode):
-    """Q_i(·) at every moment of one episode, the final one included."""
+    """Q_i(·) at every time step of one episode, the final one included."""
     backbone, head = params
     hidden = len(head["weight"])
     memory, last, found = np.zeros(hidden), np.zeros(head["weight"].shape[1]), []
