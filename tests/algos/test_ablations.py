@@ -12,7 +12,6 @@ import qmix_cases as qmixed
 from mappo_cases import (
     SMALL,
     agent_gradients,
-    distance,
     find_consensus,
     input_gradients,
     iterate,
@@ -23,6 +22,7 @@ from mappo_cases import (
     unit_feature_gradients,
     world,
 )
+from trees import assert_close, distance
 
 from grasp.algos import controls, grasp, happo, losses, ppo, qmix, trust_region
 from grasp.algos import minibatches as batches
@@ -63,7 +63,7 @@ def test_a_placebo_is_as_long_as_u_and_has_nothing_to_do_with_it():
     assert abs(np.mean([cosine(u, other) for other in drawn])) < 4 / np.sqrt(200 * 11)
     assert distance(drawn[0], drawn[1]) > 0.01
     nothing = jax.tree.map(jnp.zeros_like, u)
-    assert distance(replaced(nothing, "placebo", grads, info.weights, jax.random.key(0)), nothing) == 0
+    assert_close(replaced(nothing, "placebo", grads, info.weights, jax.random.key(0)), nothing)
 
 
 def test_permuted_gives_every_gradient_the_weight_of_another():
@@ -79,7 +79,7 @@ def test_permuted_gives_every_gradient_the_weight_of_another():
         seen.add(int(np.argmax(likeness)))
     assert seen == {0, 1, 2}
     alone, one = consensus(some(num_agents=1))
-    assert distance(replaced(alone, "permuted", some(num_agents=1), one.weights, jax.random.key(0)), alone) < 1e-6
+    assert_close(replaced(alone, "permuted", some(num_agents=1), one.weights, jax.random.key(0)), alone, 1e-6)
 
 
 def lengths(tree):
@@ -114,7 +114,7 @@ def test_step_size_keeps_every_direction_and_takes_the_length_of_the_sum(sharing
             assert cosine(one[0], one[2]) == pytest.approx(1, abs=1e-5)
             assert cosine(one[0], one[1]) < 0.99
     if sharing == "hybrid":
-        assert distance(control.backbone, gradient.backbone) == 0
+        assert_close(control.backbone, gradient.backbone)
 
 
 def test_update_size_makes_adam_s_steps_as_long_as_those_along_the_sum():
@@ -142,7 +142,7 @@ def test_update_size_makes_adam_s_steps_as_long_as_those_along_the_sum():
     for agent in range(len(lengths(plain.head))):
         one = [jax.tree.map(lambda x, i=agent: x[i], tree.head) for tree in (plain, updates)]
         assert cosine(*one) == pytest.approx(1, abs=1e-5)
-    assert distance(updates.backbone, plain.backbone) == 0
+    assert_close(updates.backbone, plain.backbone)
 
 
 @pytest.mark.parametrize("options", [{"control": "step_size"}, {"control": "update_size"}, {"weight": 0.5}])
@@ -225,7 +225,7 @@ def test_another_likeness_weighs_agents_whose_own_gradients_are_added(gram, shar
     np.testing.assert_allclose(found.diagnostics["weights"], weights, atol=1e-6)
     expected = combine(grads, weights)
     for name in parts:
-        assert distance(getattr(found.u, name), expected[name]) < 1e-6
+        assert_close(getattr(found.u, name), expected[name], 1e-6)
     assert float(jnp.abs(weights - consensus(grads)[1].weights).max()) > 1e-3, "the weights are its own"
     described_as_they_are(found, grads)
 
@@ -265,9 +265,7 @@ def test_folds_part_the_environments_and_their_mean_is_the_gradient():
     folds = agent_gradients(hyper, state.actor, batches.folded(batch, pieces, 3))
     tiles = tiles_of(hyper, state, trajectory)
     whole = surrogate_gradients(hyper, state.actor, ("head",), tiles)
-    assert (
-        distance(jax.tree.map(lambda g: g.mean(0), folds), whole) < 1e-6
-    )  # everyone lives, so folds are equally large
+    assert_close(jax.tree.map(lambda g: g.mean(0), folds), whole, 1e-6)  # every agent lives: folds are equally large
 
 
 @pytest.mark.full("whole iterations with folds")
@@ -289,14 +287,14 @@ def test_kl_stop_halts_the_actor_and_not_the_critic():
     free, moved = iterate(SPREAD, hyper, iterations=1)
     tight, held = iterate(SPREAD, replace(hyper, trust="kl_stop", kl=1e-3), iterations=1)
     loose, _ = iterate(SPREAD, replace(hyper, trust="kl_stop", kl=1e3), iterations=1)
-    assert distance(loose, free) < 1e-5  # another program, so not bit for bit
+    assert_close(loose, free, 1e-5)  # another program, so not bit for bit
     assert float(moved["approx_kl_last"]) > 5e-3, "the test's steps are large enough to be stopped"
     assert 0 < float(held["halted"]) < 1
-    assert distance(tight.critic, free.critic) < 1e-5
+    assert_close(tight.critic, free.critic, 1e-5)
     # the steps before the halt are those of a run that had only so many epochs
     steps = round(8 * (1 - float(held["halted"])))
     short, _ = iterate(SPREAD, replace(hyper, epochs=steps), iterations=1)
-    assert distance(tight.actor, short.actor) < 1e-5
+    assert_close(tight.actor, short.actor, 1e-5)
     assert distance(tight.actor, iterate(SPREAD, replace(hyper, epochs=steps + 1), iterations=1)[0].actor) > 1e-4
 
 
@@ -331,7 +329,7 @@ def test_trcco_goes_to_the_edge_of_the_trust_region_uphill_and_no_direction_does
     kl = float(divergence(hyper, state.actor, actor, tiles, weight))
     assert 0.5 * hyper.kl < kl <= hyper.kl
     assert float(stats["trust_kl"]) == pytest.approx(kl, rel=1e-4)
-    assert distance(actor.backbone, state.actor.backbone) == 0
+    assert_close(actor.backbone, state.actor.backbone)
 
     def gain(new):
         step = jax.tree.map(jnp.subtract, new.head, state.actor.head)
@@ -377,7 +375,7 @@ def test_trcco_stands_still_where_nothing_is_agreed_on_and_halves_a_step_that_is
     hyper, state, tiles, _ = region
     nothing = Actor(*(grasp.zeros(grasp.one_agent(p, own)) for _, p, own in grasp.named(hyper, state.actor)))
     still, stats = constrained(hyper, state.actor, nothing, tiles)
-    assert distance(still, state.actor) == 0
+    assert_close(still, state.actor)
     assert float(stats["trust_kl"]) == 0
     found = find_consensus(hyper, state.actor, tiles, jax.random.key(0))
     first, _ = constrained(hyper, state.actor, found.u, tiles)
@@ -388,7 +386,7 @@ def test_trcco_stands_still_where_nothing_is_agreed_on_and_halves_a_step_that_is
     assert float(stats["trust_kl"]) <= hyper.kl
     monkeypatch.setattr(trust_region, "newton", lambda *args: (lambda d, s: (d, jnp.inf * s))(*newton(*args)))
     lost, stats = trust_region.constrained(hyper, state.actor, found.u, tiles)
-    assert distance(lost, state.actor) == 0, "a step that never obeys is not taken"
+    assert_close(lost, state.actor)  # a step that never obeys is not taken
     assert distance(first, state.actor) > 0
 
 
@@ -402,7 +400,7 @@ def test_trcco_leaves_the_backbone_to_ppo_and_the_heads_to_the_region():
     tiles = tiles_of(hyper, state, trajectory)
     found = find_consensus(hyper, state.actor, tiles, consensus_key)
     expected, _ = constrained(hyper, state.actor, found.u, tiles)
-    assert distance(after.actor.head, expected.head) < 1e-5
+    assert_close(after.actor.head, expected.head, 1e-5)
     assert distance(after.actor.backbone, state.actor.backbone) > 1e-4
     assert 0 < float(metrics["trust_kl"]) <= hyper.kl
 
@@ -447,7 +445,7 @@ def test_happo_folds_its_consensus():
     assert found is not None
     folds = agent_gradients(hyper, state.actor, batches.folded(batch, batch.steps.first.shape[1] // 4, 2))
     expected = solve(hyper, state.actor, folds, jax.random.key(3))
-    assert distance(found.u, expected.u) == 0
+    assert_close(found.u, expected.u)
     assert float(found.diagnostics["noise_ratio"]) > 1
 
 
@@ -459,11 +457,11 @@ def test_the_folds_of_a_replayed_batch_make_up_its_gradient():
         online, target, batch
     )
     whole, alone = qmixed.gradient(replace(hyper, gram="batch"))(online, target, batch)
-    assert distance(found, whole) < 1e-5
+    assert_close(found, whole, 1e-5)
     assert float(stats["loss"]) == pytest.approx(float(alone["loss"]), rel=1e-5)
     half = jax.tree.map(lambda x: x[: len(x) // 2], batch)
     first, _ = qmixed.gradient(replace(hyper, gram="batch"))(online, target, half)
-    assert distance(jax.tree.map(lambda x: x[0], folds.head), first.agent.head) < 1e-5
+    assert_close(jax.tree.map(lambda x: x[0], folds.head), first.agent.head, 1e-5)
 
 
 def crossfitted(folds, gamma_on="gradient"):

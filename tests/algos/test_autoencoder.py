@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from trees import assert_close, distance
 
 from grasp.algos.ma2e import autoencoder as ae
 from grasp.nn import transformer
@@ -166,8 +167,7 @@ def test_tiles_of_the_feed_forward_change_neither_value_nor_gradient():
         jax.jit(jax.value_and_grad(lambda p, x, f=f: (f(p, x) * weight).sum(), (0, 1)))(params, x)
         for f in (lambda p, x: transformer._feed(p, x, None), at_once)
     )
-    for a, b in zip(jax.tree.leaves(tiled), jax.tree.leaves(whole), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+    assert_close(tiled, whole, rtol=1e-9, atol=1e-9)
 
 
 # What may be seen
@@ -242,7 +242,7 @@ def test_agents_without_an_agent_encoding_are_interchangeable():
     def gap(mode):
         after = reconstruct(params, swapped(obs, 1), swapped(action, 1), swapped(keep, 0), mode)
         before = reconstruct(params, obs, action, keep, mode)
-        return max(float(jnp.abs(a - swapped(b, 1)).max()) for a, b in zip(after, before, strict=True))
+        return distance(after, tuple(swapped(x, 1) for x in before))
 
     assert gap("released") < 1e-5
     assert gap("paper") > 1e-2
@@ -327,8 +327,7 @@ def test_what_padding_holds_changes_neither_loss_nor_gradient(mode, over):
     loss = partial(loss_and_gradient, mode=mode, over=over)
     clean = loss(params, obs, action, keep, filled)
     dirty = loss(params, obs.at[1, 2:].set(jnp.nan), action.at[1, 2:].set(jnp.nan), keep, filled)
-    for a, b in zip(jax.tree.leaves(clean), jax.tree.leaves(dirty), strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert_close(dirty, clean)
     fuller = loss(params, obs, action, keep, jnp.ones_like(filled))
     assert abs(float(fuller[0][0] - clean[0][0])) > 1e-4
 

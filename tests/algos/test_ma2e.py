@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from trees import assert_close, distance
 
 from grasp.algos import inputs, qmix, replay_buffer
 from grasp.algos.ma2e import algorithm as ma2e
@@ -71,16 +72,6 @@ def standing_in(function, *places):
 
 UNCUT = (qmix, "at_its_length", lambda function, tile, fed: function(tile, fed))
 """Compiles every gradient once for each width; it has tests of its own."""
-
-
-def distance(a, b):
-    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    return max((float(np.abs(np.asarray(x) - np.asarray(y)).max()) for x, y in pairs), default=0.0)
-
-
-def same(a, b):
-    """Bit for bit."""
-    return all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
 
 
 def noise(shapes, seed=0):
@@ -448,7 +439,7 @@ def test_released_steps_are_plain_sgd_on_the_loss_over_the_episode_s_length():
     np.testing.assert_allclose(errors[-4:], expected, rtol=1e-4)
     assert np.isinf(errors[:-4]).all()
     assert distance(senses, after) > 1e-3
-    assert distance(after, params) < 1e-5
+    assert_close(after, params, 1e-5)
 
 
 @cache
@@ -489,7 +480,7 @@ def test_paper_steps_are_adam_on_the_loss_carried_over_from_round_to_round():
     for name in ("obs_out", "action_out", "obs_in"):  # Adam makes steps of the rounding of a gradient that is zero
         size = distance(after[name], senses[name])
         assert size > 5e-2
-        assert distance(after[name], params[name]) < 0.02 * size
+        assert_close(after[name], params[name], 0.02 * size)
 
 
 def twins():
@@ -526,7 +517,7 @@ def test_where_nothing_is_finite_nothing_moves():
     stored.length[:] = 1
     senses, (after, opt, _, skipped) = training_rounds_on(stored, 1, False)
     assert skipped == 16
-    assert same(senses, after)
+    assert_close(senses, after)
     assert int(optax.tree.get(opt, "count")) == 0
 
 
@@ -833,7 +824,7 @@ def learner(state):
 
 def test_a_fresh_state_has_equal_targets_an_error_of_infinity_and_nothing_played():
     start = probe()[0][0]
-    assert same(start.target, (start.agent, start.mixer))
+    assert_close(start.target, (start.agent, start.mixer))
     assert np.isinf(start.tutor.errors).all()
     assert (bool(start.tutor.pretraining), int(start.tutor.played), int(start.tutor.rounds)) == (True, 0, 0)
     assert (int(start.env_steps), int(start.replay.finished)) == (0, 0)
@@ -878,9 +869,9 @@ def test_twenty_seven_agents_act_and_learn():
 def test_training_rounds_never_change_the_agents_their_mixer_nor_the_targets(which):
     checked = 0
     for before, after, metrics in updates(which):
-        assert same(before.target, after.target)
+        assert_close(before.target, after.target)
         if metrics["gradient_steps"] == 0:
-            assert same(learner(before), learner(after))
+            assert_close(learner(before), learner(after))
             assert distance(before.senses, after.senses) > 1e-6
             checked += 1
     assert checked == {"probe": 2, "crowd": 1}[which]
@@ -891,7 +882,7 @@ def test_learning_values_never_changes_the_autoencoder(which):
     checked = 0
     for before, after, metrics in updates(which):
         if metrics["autoencoder_rounds"] == 0:
-            assert same((before.senses, before.tutor), (after.senses, after.tutor))
+            assert_close((before.senses, before.tutor), (after.senses, after.tutor))
             assert distance((before.agent, before.mixer), (after.agent, after.mixer)) > 1e-4
             checked += 1
     assert checked == {"probe": 3, "crowd": 1}[which]

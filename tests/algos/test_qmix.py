@@ -21,7 +21,6 @@ from qmix_cases import (
     case,
     changed,
     difference,
-    distance,
     fetched,
     garbage,
     goals,
@@ -41,6 +40,7 @@ from qmix_cases import (
     team_values,
     uncut,
 )
+from trees import assert_close, distance
 
 from grasp.algos import exploration, qmix, replay_buffer
 from grasp.algos.replay_buffer import Episodes
@@ -101,16 +101,16 @@ def test_with_decay_the_step_size_anneals_linearly_to_zero_over_that_many_enviro
     after, _ = improve(replace(hyper, decay=1000), ADAM)(state, holding(given.batch), jax.random.key(0))
     moved = difference(qmix.Networks(after.agent, after.mixer), given.online)
     assert norm(whole) > 1e-3
-    assert distance(moved, jax.tree.map(lambda x: left * x, whole)) < 1e-6
+    assert_close(moved, jax.tree.map(lambda x: left * x, whole), 1e-6)
 
 
 @pytest.mark.parametrize("sharing", ["shared", "hybrid"])
 def test_the_agents_path_gradients_sum_to_the_ordinary_gradient(sharing):
     given = case(sharing)
     plain, metrics = gradient(replace(given.hyper, operator="none", scope="heads"))(*given[:3])
-    assert distance(summed(sharing, given.paths), plain.agent) < 1e-5
-    assert distance(given.mixer, plain.mixer) < 1e-5
-    assert distance(metrics, given.metrics) < 1e-5
+    assert_close(summed(sharing, given.paths), plain.agent, 1e-5)
+    assert_close(given.mixer, plain.mixer, 1e-5)
+    assert_close(metrics, given.metrics, 1e-5)
     for part in given.paths:
         for leaf in jax.tree.leaves(part):
             assert np.abs(leaf[0] - leaf[1]).max() > 1e-3
@@ -122,9 +122,9 @@ def test_tiles_do_not_change_the_gradient(monkeypatch):
     tiled, metrics = fetched(partial(qmix.td_gradient, given.hyper, look=partial(qmix.inputs_along, given.hyper)))(
         *given[:3]
     )
-    assert distance(given.paths, tiled.agent) < 1e-5
-    assert distance(given.mixer, tiled.mixer) < 1e-5
-    assert distance(given.metrics, metrics) < 1e-5
+    assert_close(given.paths, tiled.agent, 1e-5)
+    assert_close(given.mixer, tiled.mixer, 1e-5)
+    assert_close(given.metrics, metrics, 1e-5)
 
 
 @pytest.mark.parametrize("longest", range(1, SPEC.horizon + 1))
@@ -149,7 +149,7 @@ def test_what_stands_in_the_padding_of_an_episode_changes_nothing_at_all(operato
     hyper = given.hyper if operator == "min_norm" else replace(given.hyper, operator="none", scope="heads")
     found = gradient(hyper)(*given[:3])
     for value in (0.0, -7.0, 1e4):
-        assert distance(found, gradient(hyper)(given.online, given.target, garbage(given.batch, value))) == 0
+        assert_close(found, gradient(hyper)(given.online, given.target, garbage(given.batch, value)))
 
 
 def test_the_terminal_transition_has_its_share():
@@ -182,7 +182,10 @@ def test_what_followed_the_last_step_counts_where_an_episode_was_truncated_and_n
             avail=changed(given.batch.avail, (e, last), True),
         )
         found, _ = gradient(given.hyper)(given.online, given.target, other)
-        assert (distance(found.agent, given.paths) == 0) == bool(given.batch.terminated[e])
+        if given.batch.terminated[e]:
+            assert_close(found.agent, given.paths)
+        else:
+            assert distance(found.agent, given.paths) > 0
 
 
 def test_the_online_network_s_order_of_actions_reaches_the_targets_and_nothing_else_of_it():
@@ -204,7 +207,7 @@ def test_plain_qmix_takes_a_step_of_clipped_adam_along_the_gradient():
     plain = qmix.Networks(summed("hybrid", given.paths), given.mixer)
     hyper = replace(given.hyper, operator="none", scope="heads")
     moved, metrics = one_step(hyper, ADAM, *given[:3])
-    assert distance(moved, adam_by_hand(plain)) < 1e-6
+    assert_close(moved, adam_by_hand(plain), 1e-6)
     assert metrics["grad_norm"] == pytest.approx(norm(plain), rel=1e-5)
     assert metrics["grad_norm"] > SMALL.max_grad_norm
     assert metrics["loss"] == pytest.approx(float(given.metrics["loss"]), rel=1e-5)
@@ -294,7 +297,7 @@ def test_the_rule_is_gamma_times_g_plus_u_and_the_sum_where_parameters_are_share
     hyper = replace(given.hyper, scope=scope)
     expected = by_hand(sharing, scope, given.paths)
     found = off_policy(hyper)(given.online.agent, out_of_scope_summed(sharing, scope, given.paths), jax.random.key(0))
-    assert distance(found.gradient, summed(sharing, by_gamma(expected))) < 1e-5
+    assert_close(found.gradient, summed(sharing, by_gamma(expected)), 1e-5)
     assert found.factor is None
     factors = expected.factors[GROUPS[sharing, scope][0][0]]
     np.testing.assert_allclose(found.diagnostics["factors"], factors, atol=1e-5)
@@ -310,7 +313,7 @@ def test_grasp_moves_by_the_rule_and_the_mixer_by_its_own_gradient(sharing, scop
     given = case(sharing)
     moved, metrics = one_step(replace(given.hyper, scope=scope), SGD, *given[:3])
     expected = qmix.Networks(summed(sharing, by_gamma(by_hand(sharing, scope, given.paths))), given.mixer)
-    assert distance(moved, expected) < 1e-5
+    assert_close(moved, expected, 1e-5)
     assert metrics["grad_norm"] == pytest.approx(norm(expected), rel=1e-5)
 
 
@@ -324,7 +327,7 @@ def test_gamma_on_update_multiplies_what_the_optimiser_makes():
         head=scaled(expected.factors["head"], update.agent.head),
     )
     moved, metrics = one_step(replace(given.hyper, gamma_on="update"), ADAM, *given[:3])
-    assert distance(moved, qmix.Networks(agent, update.mixer)) < 1e-6
+    assert_close(moved, qmix.Networks(agent, update.mixer), 1e-6)
     np.testing.assert_allclose(metrics["factors"], expected.factors["head"], atol=1e-5)
     assert abs(mean - 1) > 0.1
 
@@ -333,7 +336,7 @@ def test_gamma_on_update_gives_parameters_that_all_share_the_mean_factor():
     given = case("shared")
     expected = by_hand("shared", "heads", given.paths)
     found = off_policy(replace(given.hyper, gamma_on="update"))(given.online.agent, given.paths, jax.random.key(0))
-    assert distance(found.gradient, summed("shared", expected.direction)) < 1e-5
+    assert_close(found.gradient, summed("shared", expected.direction), 1e-5)
     for factor in jax.tree.leaves(found.factor):
         assert factor == pytest.approx(expected.factors["head"].mean(), abs=1e-5)
 
@@ -477,7 +480,7 @@ def test_a_reward_that_is_not_finite_changes_nothing_and_is_counted(kind, poison
     step, key = improve(hyper, optimiser), jax.random.key(0)
     poisoned = given.batch._replace(reward=changed(given.batch.reward, (3, 1), poison))
     after, metrics = step(before, holding(poisoned), key)
-    assert distance(before, after) == 0
+    assert_close(before, after)
     assert metrics["skipped_steps"] == 1
     assert metrics.get("frozen_steps", 0) == 0
     healthy, metrics = step(after, holding(given.batch), key)
@@ -512,7 +515,7 @@ def test_agents_in_another_order_learn_the_same(sharing):
     moved, metrics = one_step(hyper, SGD, *given[:3])
     online, target = (permuted(nets, order, sharing) for nets in (given.online, given.target))
     turned, turned_metrics = one_step(hyper, SGD, online, target, batch)
-    assert distance(permuted(moved, order, sharing), turned) < 1e-5
+    assert_close(permuted(moved, order, sharing), turned, 1e-5)
     assert distance(moved, turned) > 1e-2
     np.testing.assert_allclose(turned_metrics["weights"], metrics["weights"][order], atol=1e-4)
 
@@ -720,8 +723,11 @@ def test_one_gradient_step_for_every_interval_of_episodes_and_none_before_a_batc
     counts = [int(optax.tree.get(state.opt, "count")) for state in states]
     assert counts == [0, *np.cumsum(STEPS)]
     for before, after, steps, found in zip(states, states[1:], STEPS, metrics, strict=False):
-        moved = distance((before.agent, before.mixer, before.opt), (after.agent, after.mixer, after.opt))
-        assert (moved > 1e-5) == (steps > 0)
+        learned = [(state.agent, state.mixer, state.opt) for state in (before, after)]
+        if steps:
+            assert distance(*learned) > 1e-5
+        else:
+            assert_close(*learned)
         assert np.isnan(found["loss"]) == (steps == 0)
         assert found["skipped_steps"] == 0
     np.testing.assert_array_equal([m["finished_episodes"] for m in metrics], np.cumsum(ENDINGS))
@@ -732,9 +738,9 @@ def test_targets_are_copied_every_so_many_episodes_and_constant_in_between():
     assert [int(m["target_copies"]) for m in metrics] == list(COPIES)
     for before, after, steps, copies in zip(states, states[1:], STEPS, COPIES, strict=False):
         if not copies:
-            assert distance(before.target, after.target) == 0
+            assert_close(before.target, after.target)
         elif steps == 1:
-            assert distance(after.target, (after.agent, after.mixer)) == 0
+            assert_close(after.target, (after.agent, after.mixer))
         else:  # at the first of its steps, which went on
             assert distance(before.target, after.target) > 1e-4
             assert distance(after.target, (before.agent, before.mixer)) > 1e-4
@@ -758,7 +764,7 @@ def test_a_whole_update_is_one_step_of_clipped_adam_on_the_stored_episodes():
     uphill, parts = gradient(LEARN)(online, before.target, stored)
     assert metrics[at]["loss"] == pytest.approx(float(parts["loss"]), rel=1e-5)
     moved = difference(qmix.Networks(after.agent, after.mixer), online)
-    assert distance(moved, adam_by_hand(uphill)) < 1e-6
+    assert_close(moved, adam_by_hand(uphill), 1e-6)
 
 
 def test_every_gradient_step_of_an_update_draws_by_itself(monkeypatch):
@@ -802,14 +808,14 @@ def test_seeds_at_once_learn_as_each_alone():
     for place, i in enumerate(at):
         alone = states[i + 1]
         mine = jax.tree.map(lambda x, p=place: x[p], after)
-        assert distance((alone.agent, alone.mixer, alone.target), (mine.agent, mine.mixer, mine.target)) < 1e-5
+        assert_close((alone.agent, alone.mixer, alone.target), (mine.agent, mine.mixer, mine.target), 1e-5)
         assert found["gradient_steps"][place] == metrics[i]["gradient_steps"]
         assert found["loss"][place] == pytest.approx(float(metrics[i]["loss"]), rel=1e-4)
 
 
 def test_a_fresh_state_has_equal_targets_equal_heads_and_no_memory():
     state = fresh()
-    assert distance(state.target, (state.agent, state.mixer)) == 0
+    assert_close(state.target, (state.agent, state.mixer))
     for leaf in jax.tree.leaves(state.agent.head):
         assert (leaf[0] == leaf[1]).all()
     assert norm(qmix.make(LEARN, LONG).memory(4)) == 0

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from paths import TOY
+from trees import assert_close
 
 from grasp import algos
 from grasp.bench.envs import at_random
@@ -75,11 +76,6 @@ def learner(algo="mappo", **options):
     return made, made.init(jax.random.key(3))
 
 
-def assert_same(one, other):
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
-
-
 @pytest.mark.parametrize("groups", [1, 2])
 def test_both_collectors_give_the_same_trajectory(opened, groups):
     algorithm, state = learner()
@@ -91,9 +87,7 @@ def test_both_collectors_give_the_same_trajectory(opened, groups):
         arena, expected, _ = rollout.collect(env, algorithm, state, arena, key, 12)
         found, outcome, restarts = host_rollout.collect(stage, state, key, 12)
         assert int(expected.truncated.sum()) + int(expected.terminated.sum()) > 4
-        for name in expected._fields:
-            a, b = getattr(found, name), getattr(expected, name)
-            jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-6), a, b)
+        assert_close(found, expected, atol=1e-6, rtol=1e-6)
         assert int(outcome.ended.sum()) == int((expected.terminated | expected.truncated).sum())
         assert restarts == 0
 
@@ -122,7 +116,7 @@ def test_a_failed_worker_is_replaced_and_its_running_episodes_are_not_in_the_bat
     expected = host_rollout.HostEnvs(opened(), algorithm)
     expected.begin(lambda copy: 0)
     # under a greedy policy all episodes of the toy are equal, so the batch without broken episodes is known
-    assert_same(
+    assert_close(
         without_unread_memory(found),
         without_unread_memory(host_rollout.collect(expected, state, jax.random.key(0), 12)[0]),
     )
@@ -178,7 +172,7 @@ def test_evaluation_plays_every_episode_once_when_workers_fail(opened, tmp_path)
         for options in ({}, {"fault": "crash", "at": 7, "once": str(tmp_path / "once")})
     ]
     assert (tmp_path / "once").exists()
-    assert_same(*scores)
+    assert_close(*scores)
     assert len(set(scores[0].returned.tolist())) > 1  # episodes differ by their seeds
     assert ((scores[0].length >= 1) & (scores[0].length <= 5)).all()
 
@@ -188,7 +182,7 @@ def test_evaluation_equals_that_of_a_device_environment(opened):
 
     algorithm, state = learner()
     found = host_rollout.evaluate(host_rollout.HostEnvs(opened(), algorithm), state, jax.random.key(0), 6)
-    assert_same(found, evaluate(twin(), algorithm, state, jax.random.key(0), 6))
+    assert_close(found, evaluate(twin(), algorithm, state, jax.random.key(0), 6))
 
 
 def dot(state):
@@ -204,7 +198,7 @@ def test_a_film_shows_every_step_of_its_episodes_and_no_lost_episode(opened, tmp
         pool.host = pool.host._replace(scene=dot)
         films.append(host_rollout.record(host_rollout.HostEnvs(pool, algorithm), state, jax.random.key(5), 4))
     assert (tmp_path / "once").exists()
-    assert_same([e._replace(scenes=[s.position for s in e.scenes]) for e in films[0]],
+    assert_close([e._replace(scenes=[s.position for s in e.scenes]) for e in films[0]],
                 [e._replace(scenes=[s.position for s in e.scenes]) for e in films[1]])  # fmt: skip
     scores = host_rollout.evaluate(
         host_rollout.HostEnvs(opened(num_envs=1, workers=1, seeded=True), algorithm), state, jax.random.key(5), 4

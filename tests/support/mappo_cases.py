@@ -5,7 +5,6 @@ from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from grasp.algos import ablations, grasp, mappo, ppo
 from grasp.algos import minibatches as batches
@@ -55,12 +54,6 @@ def iterate(env_name, hyper, iterations=3, seed=0):
     for i in range(iterations):
         state, arena, metrics = advance(state, arena, jax.random.key(100 + i))
     return state, metrics
-
-
-def distance(a, b):
-    """The largest difference of two trees of arrays."""
-    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    return max(float(np.abs(np.asarray(x) - np.asarray(y)).max()) for x, y in pairs)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -38,13 +38,6 @@ ADAM = optax.chain(optax.clip_by_global_norm(SMALL.max_grad_norm), optax.adam(SM
 OWNED = {"shared": Actor(False, False), "hybrid": Actor(False, True), "separate": Actor(True, True)}
 
 
-def distance(a, b):
-    return max(
-        (float(np.abs(np.asarray(x) - y).max()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)),
-        default=0.0,
-    )
-
-
 def difference(a, b):
     return jax.tree.map(lambda x, y: np.asarray(x) - np.asarray(y), a, b)
 

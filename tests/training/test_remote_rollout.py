@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from paths import TOY
+from trees import assert_close
 
 import grasp
 from grasp import algos
@@ -54,11 +55,6 @@ def made(host, greedy=False, **options):
     return config, algorithm, algorithm.init(jax.random.key(3))
 
 
-def assert_same(one, other, rounding=0.0):
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=0, atol=rounding)
-
-
 def test_two_nodes_give_the_columns_of_one(host, opened):
     config, algorithm, state = made(host, greedy=True)
     stage = host_rollout.HostEnvs(opened(SimulatorPool(host, 4, 1, 20.0, 0)), algorithm)
@@ -68,7 +64,7 @@ def test_two_nodes_give_the_columns_of_one(host, opened):
         trajectory, outcome, _ = host_rollout.collect(stage, state, KEY, 12)
         assert np.ptp(trajectory.observation.obs[0, :, :, 2:], axis=0).any(), "copies have different seeds"
         found = remote_rollout.joined([player.play(0, state, KEY, fresh) for player in players])
-        assert_same(found, (trajectory, outcome), 1e-6)  # matrix products of other shapes round differently
+        assert_close(found, (trajectory, outcome), 1e-6)  # matrix products of other shapes round differently
 
 
 def test_restarts_during_an_evaluation_do_not_count_for_the_next_iteration(host, opened):
@@ -90,7 +86,7 @@ def test_actions_depend_only_on_the_number_of_the_node(host, opened):
         opened(HostPlayer(config, plain, algorithm, number)).play(3, state, KEY, True).trajectory
         for number in (0, 1, 1)
     ]
-    assert_same(played[1], played[2])
+    assert_close(played[1], played[2])
     assert (played[0].action != played[1].action).any()
     assert (played[1].action[:, 0] != played[1].action[:, 1]).any()
 
@@ -105,7 +101,7 @@ def test_a_worker_plays_a_request_as_the_learner_would(host, opened):
         request = learner.request(run, iteration, fresh)
         assert (request.iteration, request.version, request.fresh) == (iteration, 5, fresh)
         key = jax.random.split(jax.random.fold_in(KEY, iteration))[0]
-        assert_same(worker.play(request), player.play(5, state, key, fresh))
+        assert_close(worker.play(request), player.play(5, state, key, fresh))
 
 
 def part_of(version, ended, returned, restarts=0):

@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 import jax
-import numpy as np
 import pytest
 from processes import WAIT, lines_of, start, wait_for, workers_of
 from safetensors.numpy import load_file
+from trees import assert_close
 
 import grasp
 from grasp.runs import checkpoint
@@ -27,14 +27,10 @@ SIZES = {
 
 def same_files(one: Path, other: Path) -> None:
     for seed in range(SIZES["seeds"]):
-        a, b = (load_file(p / f"seed-{seed}" / "policy.safetensors") for p in (one, other))
         newest = [checkpoint.stored(p / f"seed-{seed}" / "checkpoints")[-1] for p in (one, other)]
-        whole = [load_file(p) for p in newest]
         assert newest[0].name == newest[1].name
-        for left, right in ((a, b), whole):
-            assert left.keys() == right.keys()
-            for name in left:
-                np.testing.assert_array_equal(left[name], right[name], err_msg=name)
+        assert_close(*map(load_file, newest))
+        assert_close(*(load_file(p / f"seed-{seed}" / "policy.safetensors") for p in (one, other)))
 
 
 @pytest.fixture(scope="module")
