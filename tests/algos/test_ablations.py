@@ -151,8 +151,12 @@ def test_the_trust_region_s_own_step_takes_no_option_that_it_would_ignore(option
         configure("grasp-mappo", SPREAD, {"trust": "trcco", **options})
 
 
-@pytest.mark.full("whole iterations of every control")
-@pytest.mark.parametrize("control", ["placebo", "permuted", "step_size", "update_size"])
+EVERY_CONTROL = pytest.mark.full("whole iterations of every control")
+
+
+@pytest.mark.parametrize(
+    "control", ["permuted", *(pytest.param(c, marks=EVERY_CONTROL) for c in ("placebo", "step_size", "update_size"))]
+)
 def test_a_control_trains_and_differs_from_both_of_its_neighbours(control):
     states = [iterate(SPREAD, h, iterations=1)[0] for h in (SMALL, GRASP, replace(GRASP, control=control))]
     assert distance(states[2].actor.head, states[0].actor.head) > 1e-6
@@ -430,18 +434,18 @@ def test_mappo_may_stop_by_divergence_without_a_consensus():
     assert configure("mappo", SPREAD, {"trust": "kl_stop"}).hyper.trust == "kl_stop"
 
 
-@pytest.mark.full("folds in HAPPO too")
 def test_happo_folds_its_consensus():
     hyper = configure(
         "grasp-happo", SPREAD, {"gram": "crossfit", "folds": 2, "num_envs": 4, "rollout": 10, "hidden": 8}
     ).hyper
     env, _, _, _, _ = world(SPREAD, SMALL)
     algorithm = happo.make(hyper, env.spec)
-    state = algorithm.init(jax.random.key(0))
-    arena = rollout.open_arena(env, algorithm, 4, jax.random.key(1))
-    _, trajectory, _ = rollout.collect(env, algorithm, state, arena, jax.random.key(2), 10)
+    state = jax.jit(algorithm.init)(jax.random.key(0))
+    arena = jax.jit(partial(rollout.open_arena, env, algorithm, 4))(jax.random.key(1))
+    collect = jax.jit(partial(rollout.collect, env, algorithm, num_steps=10))
+    _, trajectory, _ = collect(state, arena, jax.random.key(2))
     batch = prepare(hyper, state, trajectory, per_agent=True)
-    found = happo.find_consensus(hyper, state.actor, batch, jax.random.key(3))
+    found = jax.jit(partial(happo.find_consensus, hyper))(state.actor, batch, jax.random.key(3))
     assert found is not None
     folds = agent_gradients(hyper, state.actor, batches.folded(batch, batch.steps.first.shape[1] // 4, 2))
     expected = solve(hyper, state.actor, folds, jax.random.key(3))

@@ -115,6 +115,22 @@ def alone(tmp_path_factory):
     return path
 
 
+def test_a_run_stopped_by_ctrl_c_resumes_bit_for_bit(tmp_path):
+    options, path = ALONE | {"steps": 80 * 120}, tmp_path / "run"  # long enough to be stopped
+    straight = grasp.train("mappo", "probe/memory", out=tmp_path / "straight", **options)
+    words = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    process = start("train", "mappo", "probe/memory", "--out", str(path), *words)
+    wait_for(lambda: len(lines_of(path, 0)) >= 3, process)
+    process.send_signal(signal.SIGINT)
+    output = process.communicate(timeout=WAIT)[0]
+    assert process.returncode == 130, output
+    assert "continue from the last checkpoint with: grasp resume" in output.replace("\n", " ")
+    assert "Traceback" not in output
+    assert lines_of(path, 0)[-1]["kind"] != "absolute", "the run had finished before the signal"
+    grasp.resume(path)
+    assert lines_of(path, 0) == lines_of(straight.path, 0)
+
+
 def interrupted(path: Path, monkeypatch, fault, after: int) -> None:
     """Train until writing a checkpoint fails, after `after` others."""
     real, count = checkpoint.write_atomically, [0]

@@ -45,6 +45,34 @@ def test_a_killed_run_resumes_bit_for_bit(algo, tmp_path):
     assert bool(ends[0]) == ("buffer" in options)
 
 
+BRIEF = {
+    "grasp-happo": SIZES | OWN["grasp-happo"],
+    "ma2e": SIZES | OWN["ma2e"] | {"pretrain": 160, "fine_tune": 80, "pretraining_counts": False},
+}
+"""MA2E pretrains for two iterations, then learns, and trains its autoencoder in every iteration."""
+
+
+@pytest.mark.parametrize("algo", BRIEF)
+def test_a_run_without_its_newest_checkpoint_resumes_bit_for_bit(algo, tmp_path):
+    """As after a kill between the last two checkpoints."""
+    options = BRIEF[algo] | {"steps": 80 * 6, "eval_interval": 80 * 2, "parallel": "vmap"}
+    run = grasp.train(algo, "probe/memory", out=tmp_path / "run", **options)
+    lines, newest = lines_of(run.path, 0), checkpoint.stored(run.checkpoints(0))[-1]
+    expected = load_file(newest), load_file(run.policy(0))
+    if algo == "ma2e":
+        last = [line for line in lines if line["kind"] == "iteration"][-1]
+        assert last["gradient_steps"] > 0
+        assert last["autoencoder_rounds"] > 0
+    newest.unlink()
+    run.policy(0).unlink()
+    log = run.metrics_log(0).read_bytes().splitlines(keepends=True)
+    run.metrics_log(0).write_bytes(b"".join(log[:-1]))
+    assert checkpoint.stored(run.checkpoints(0)), "there is no checkpoint to resume from"
+    grasp.resume(run.path)
+    assert lines_of(run.path, 0) == lines
+    assert_close((load_file(newest), load_file(run.policy(0))), expected)
+
+
 SHORT = SIZES | OWN["grasp-qmix"] | {"steps": 80 * 14, "parallel": "vmap"}
 
 
