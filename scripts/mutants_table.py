@@ -915,6 +915,36 @@ TRAINING = (
         "training/rollout.py",
         "jax.random.split(key, num_steps))",
         "jnp.broadcast_to(key, num_steps))",
+    Mutant(
+        "training/host_rollout.py",
+        "active, state, key, False)",
+        "active, state, key, True)",
+        ("envs/test_host.py::test_training_samples_and_evaluations_and_films_are_greedy_unless_told_otherwise",),
+    ),
+    Mutant(
+        "training/host_rollout.py",
+        "episodes: int, greedy: bool = True)",
+        "episodes: int, greedy: bool = False)",
+        ("envs/test_host.py::test_training_samples_and_evaluations_and_films_are_greedy_unless_told_otherwise",),
+    ),
+    Mutant(
+        "training/host_rollout.py",
+        "group, state, key, True)",
+        "group, state, key, False)",
+        ("envs/test_host.py::test_training_samples_and_evaluations_and_films_are_greedy_unless_told_otherwise",),
+    ),
+    Mutant(
+        "training/remote_rollout.py",
+        "first=self.number * copies",
+        "first=0",
+        ("training/test_remote_rollout.py::test_two_nodes_give_the_columns_of_one",),
+    ),
+    Mutant(
+        "training/remote_rollout.py",
+        "if self.number > 0:",
+        "if self.number > 9:",
+        ("training/test_remote_rollout.py::test_actions_depend_only_on_the_number_of_the_node",),
+    ),
         ("training/test_rollout.py::test_resets_steps_and_actions_of_every_copy_draw_by_themselves",),
     ),
     Mutant(

@@ -23,7 +23,7 @@ from grasp.envs import host
 from grasp.envs.host import SimulatorFault, SimulatorPool, from_adapter
 from grasp.envs.workers import serve
 from grasp.training import host_rollout, rollout
-from grasp.types import Bodies, Env, EnvSpec, GraspError, Observation, Step
+from grasp.types import Bodies, Decision, Env, EnvSpec, GraspError, Observation, Step
 
 
 def toy(**options):
@@ -198,6 +198,24 @@ def test_a_film_shows_every_step_of_its_episodes_and_no_lost_episode(opened, tmp
         pool.host = pool.host._replace(scene=dot)
         films.append(host_rollout.record(host_rollout.HostEnvs(pool, algorithm), state, jax.random.key(5), 4))
     assert (tmp_path / "once").exists()
+def test_training_samples_and_evaluations_and_films_are_greedy_unless_told_otherwise(opened):
+    """The algorithm's action is whether it is asked to be greedy; the toy pays nothing until an action is 1."""
+
+    def act(state, memory, observation, key, greedy):
+        return Decision(jnp.full(observation.alive.shape, int(greedy)), memory, ())
+
+    algorithm, key = at_random()._replace(act=act), jax.random.key(0)
+    stage = host_rollout.HostEnvs(opened(), algorithm)
+    stage.begin(lambda copy: 0)
+    assert (host_rollout.collect(stage, (), key, 12)[0].action == 0).all()
+    assert (host_rollout.evaluate(stage, (), key, 6).returned > 0).all()
+    assert (host_rollout.evaluate(stage, (), key, 6, greedy=False).returned == 0).all()
+    pool = opened(num_envs=1, workers=1)
+    pool.host = pool.host._replace(scene=dot)
+    for episode in host_rollout.record(host_rollout.HostEnvs(pool, algorithm), (), key, 2):
+        assert episode.reward.sum() > 0
+
+
     assert_close([e._replace(scenes=[s.position for s in e.scenes]) for e in films[0]],
                 [e._replace(scenes=[s.position for s in e.scenes]) for e in films[1]])  # fmt: skip
     scores = host_rollout.evaluate(
