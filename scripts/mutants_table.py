@@ -306,6 +306,12 @@ PPO = (
         ("algos/test_mappo.py::test_a_gradient_that_is_not_finite_changes_no_parameter_and_is_counted",),
     ),
     Mutant(
+        "algos/optimiser.py",
+        "before, is_leaf=is_counter)",
+        "before)",
+        ("algos/test_optimiser.py::test_a_skipped_step_is_counted_by_the_schedule",),
+    ),
+    Mutant(
         "algos/mappo.py",
         "consensus.u, hyper.weight)  # Alg. 1 l. 25",
         "consensus.u, 1.0)",
@@ -578,6 +584,22 @@ CONSENSUS = (
 )
 
 QMIX = (
+    Mutant(
+        "algos/qmix.py",
+        "1.0 - state.env_steps / hyper.decay",
+        "1.0 - 0.5 * state.env_steps / hyper.decay",
+        (
+            "algos/test_qmix.py::test_with_decay_the_step_size_anneals_linearly_to_zero_over_that_many_environment_steps[gradient-250-0.75]",
+        ),
+    ),
+    Mutant(
+        "algos/qmix.py",
+        "left = jnp.maximum(0.0, 1.0 - state.env_steps / hyper.decay)",
+        "left = 1.0 - state.env_steps / hyper.decay",
+        (
+            "algos/test_qmix.py::test_with_decay_the_step_size_anneals_linearly_to_zero_over_that_many_environment_steps[gradient-4000-0.0]",
+        ),
+    ),
     Mutant(
         "algos/exploration.py",
         "choice_key, random_key = jax.random.split(key)",
@@ -894,28 +916,6 @@ INPUTS_AND_NETWORKS = (
 
 TRAINING = (
     Mutant(
-        "training/rollout.py",
-        "memory = cleared(arena.memory, arena.first)",
-        "memory = arena.memory",
-        ("training/test_rollout.py::test_memory_is_cleared_at_the_start_of_an_episode",),
-    ),
-    Mutant(
-        "training/rollout.py",
-        "observation, act_key, False)",
-        "observation, act_key, True)",
-        ("training/test_rollout.py::test_training_samples_and_an_evaluation_is_greedy_unless_told_otherwise",),
-    ),
-    Mutant(
-        "training/rollout.py",
-        "decision.action, jax.random.split(env_key, num_envs))",
-        "decision.action, jnp.broadcast_to(env_key, num_envs))",
-        ("training/test_rollout.py::test_resets_steps_and_actions_of_every_copy_draw_by_themselves",),
-    ),
-    Mutant(
-        "training/rollout.py",
-        "jax.random.split(key, num_steps))",
-        "jnp.broadcast_to(key, num_steps))",
-    Mutant(
         "training/host_rollout.py",
         "active, state, key, False)",
         "active, state, key, True)",
@@ -945,6 +945,28 @@ TRAINING = (
         "if self.number > 9:",
         ("training/test_remote_rollout.py::test_actions_depend_only_on_the_number_of_the_node",),
     ),
+    Mutant(
+        "training/rollout.py",
+        "memory = cleared(arena.memory, arena.first)",
+        "memory = arena.memory",
+        ("training/test_rollout.py::test_memory_is_cleared_at_the_start_of_an_episode",),
+    ),
+    Mutant(
+        "training/rollout.py",
+        "observation, act_key, False)",
+        "observation, act_key, True)",
+        ("training/test_rollout.py::test_training_samples_and_an_evaluation_is_greedy_unless_told_otherwise",),
+    ),
+    Mutant(
+        "training/rollout.py",
+        "decision.action, jax.random.split(env_key, num_envs))",
+        "decision.action, jnp.broadcast_to(env_key, num_envs))",
+        ("training/test_rollout.py::test_resets_steps_and_actions_of_every_copy_draw_by_themselves",),
+    ),
+    Mutant(
+        "training/rollout.py",
+        "jax.random.split(key, num_steps))",
+        "jnp.broadcast_to(key, num_steps))",
         ("training/test_rollout.py::test_resets_steps_and_actions_of_every_copy_draw_by_themselves",),
     ),
     Mutant(
@@ -1441,6 +1463,23 @@ SKIRMISH = (
     ),
 )
 
+JUMANJI = (
+    Mutant(
+        "envs/jumanji.py",
+        "(clock >= spec.horizon) & ~terminated",
+        "clock >= spec.horizon",
+        (
+            "envs/test_jumanji.py::test_a_task_that_ends_on_the_step_of_the_time_limit_is_terminated_not_truncated[LevelBasedForaging-v0]",
+        ),
+    ),
+    Mutant(
+        "envs/jumanji.py",
+        "Task(views, collided)",
+        "Task(views, no_future)",
+        ("envs/test_jumanji.py::test_the_time_limit_truncates_the_warehouse",),
+    ),
+)
+
 STATISTICS = (
     Mutant(
         "analysis/statistics.py",
@@ -1558,5 +1597,6 @@ TABLE = (
     *TRAINING,
     *MA2E,
     *SKIRMISH,
+    *JUMANJI,
     *STATISTICS,
 )
