@@ -2,18 +2,17 @@
 one agent."""
 
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from mappo_cases import MASKED, SMALL, iterate, policy_gradient, prepare, tiles_of, world
+from mappo_cases import MASKED, SMALL, iterate, policy_gradient, prepare, surrogate_gradients, tiles_of, world
 from trees import assert_close, distance
 
 from grasp.algos import ablations, losses, mappo, ppo, value_norm
-from grasp.algos import grasp as realign
 from grasp.algos import minibatches as batches
 from grasp.consensus import consensus
 from grasp.nn import actor as actors
@@ -21,9 +20,22 @@ from grasp.nn import critic as critics
 from grasp.nn import gru, layers
 from grasp.types import Observation
 
+SHARINGS = ("shared", "hybrid", "separate")
 
-@pytest.mark.parametrize("sharing", ["shared", "hybrid", "separate"])
-@pytest.mark.parametrize("env_name", ["probe/memory", MASKED, "mpe/simple_spread"])
+
+def diagonal(rows, columns, others):
+    """All pairs. In the fast tests every row and every column is in one pair at least; `others` says what else there
+    is to the rest."""
+    steps = max(len(rows), len(columns))
+    kept = {(rows[i % len(rows)], columns[i % len(columns)]) for i in range(steps)}
+    mark = pytest.mark.full(others)
+    return [pytest.param(r, c, marks=() if (r, c) in kept else mark) for c in columns for r in rows]
+
+
+@pytest.mark.parametrize(
+    ("env_name", "sharing"),
+    diagonal(("probe/memory", MASKED, "mpe/simple_spread"), SHARINGS, "every way to share in every environment"),
+)
 def test_the_update_sees_the_log_probabilities_of_the_rollout(env_name, sharing):
     hyper = replace(SMALL, sharing=sharing)
     _, _, state, _, trajectory = world(env_name, hyper)
@@ -232,7 +244,9 @@ def test_garbage_in_a_dead_agent_s_entries_changes_nothing():
     assert_close(update(state, trajectory, key)[0], update(state, spoiled, key)[0])
 
 
-@pytest.mark.parametrize("sharing", ["shared", "hybrid", "separate"])
+@pytest.mark.parametrize(
+    "sharing", ["hybrid", *(pytest.param(s, marks=pytest.mark.full("every sharing")) for s in ("shared", "separate"))]
+)
 def test_grasp_with_weight_0_is_mappo(sharing):
     plain, _ = iterate("mpe/simple_spread", replace(SMALL, sharing=sharing))
     grasp, metrics = iterate("mpe/simple_spread", replace(SMALL, sharing=sharing, operator="min_norm", weight=0.0))
@@ -255,7 +269,8 @@ def test_tiles_do_not_change_the_result(monkeypatch):
     assert_close(whole, tiled, 1e-5)
 
 
-def reference_gradients(hyper, state, trajectory, clip=1e9):
+@partial(jax.jit, static_argnums=0)
+def reference_gradients(hyper, state, trajectory):
     """g_i by plain autodiff of the policy gradient A · log π, agent by agent, over whole sequences of chunks."""
     batch = prepare(hyper, state, trajectory)
     steps = batch.steps
@@ -278,7 +293,7 @@ def test_at_theta_old_the_surrogates_head_gradient_is_the_policy_gradient(env_na
     hyper = replace(SMALL, operator="min_norm")
     _, _, state, _, trajectory = world(env_name, hyper)
     tiles = tiles_of(hyper, state, trajectory)
-    found = realign.surrogate_gradients(hyper, state.actor, ("head",), tiles)["head"]
+    found = surrogate_gradients(hyper, state.actor, ("head",), tiles)["head"]
     assert_close(found, reference_gradients(hyper, state, trajectory), 1e-6)
 
 
@@ -288,7 +303,7 @@ def test_per_agent_gradients_average_to_the_shared_gradient(sharing):
     _, _, state, _, trajectory = world(MASKED, hyper)
     tiles = tiles_of(hyper, state, trajectory)
     mean = policy_gradient(hyper, state.actor, tiles)[0].backbone
-    each = realign.surrogate_gradients(hyper, state.actor, ("backbone",), tiles)["backbone"]
+    each = surrogate_gradients(hyper, state.actor, ("backbone",), tiles)["backbone"]
     assert_close(mean, jax.tree.map(lambda g: g.mean(0), each), 1e-6)
     assert distance(mean, jax.tree.map(lambda g: g[0], each)) > 1e-5
 
@@ -307,15 +322,16 @@ def test_the_common_denominator_is_the_pooled_mean():
         weighted = losses.chosen(log_probs, steps.action) * steps.advantage * steps.alive
         return weighted.sum() / steps.alive.sum()
 
-    assert_close(found, jax.grad(pooled)(state.actor), 1e-6)
+    assert_close(found, jax.jit(jax.grad(pooled))(state.actor), 1e-6)
 
 
+@cache
 def one_step(hyper, env_name="mpe/simple_spread"):
     """The state before and after one update of a single epoch with plain SGD, and what the consensus should be."""
     _, _, state, _, trajectory = world(env_name, hyper)
     sgd = ppo.Optimisers(optax.sgd(1.0), optax.sgd(1.0))
     state = state._replace(actor_opt=sgd.actor.init(state.actor), critic_opt=sgd.critic.init(state.critic))
-    after, metrics = mappo.learn(hyper, sgd, state, trajectory, jax.random.key(0))
+    after, metrics = jax.jit(partial(mappo.learn, hyper, sgd))(state, trajectory, jax.random.key(0))
     return state, after, metrics, trajectory
 
 
@@ -341,7 +357,7 @@ def test_without_heads_of_their_own_the_consensus_covers_the_whole_actor(sharing
     before, after, _, trajectory = one_step(hyper)
     _, plain, _, _ = one_step(replace(hyper, weight=0.0))
     tiles = tiles_of(hyper, before, trajectory)
-    u, _ = consensus(realign.surrogate_gradients(hyper, before.actor, ("backbone", "head"), tiles))
+    u, _ = consensus(surrogate_gradients(hyper, before.actor, ("backbone", "head"), tiles))
     extra = jax.tree.map(lambda a, b: a - b, after.actor, plain.actor)
     spread = jax.tree.map(lambda e, d: e - (d[None] if sharing == "separate" else d), extra._asdict(), u)
     assert_close(spread, jax.tree.map(jnp.zeros_like, spread), 1e-6)
@@ -366,7 +382,9 @@ def test_a_held_consensus_is_added_at_every_step_or_at_the_first_only(refresh, a
     tiny = ppo.Optimisers(optax.sgd(1e-4), optax.sgd(1e-4))
     state = state._replace(actor_opt=tiny.actor.init(state.actor), critic_opt=tiny.critic.init(state.critic))
     after, plain = (
-        mappo.variant(hyper)(replace(hyper, weight=weight), tiny, state, trajectory, jax.random.key(0))[0].actor.head
+        jax.jit(partial(mappo.variant(hyper), replace(hyper, weight=weight), tiny))(
+            state, trajectory, jax.random.key(0)
+        )[0].actor.head
         for weight in (1.0, 0.0)
     )
     u, _ = consensus(reference_gradients(hyper, state, trajectory))
@@ -403,8 +421,9 @@ def test_without_value_norm_the_critic_learns_raw_returns():
     assert metrics["value_loss"] > 10  # returns of simple_spread are tens, and no unit shrinks them
 
 
-@pytest.mark.parametrize("operator", ["none", "min_norm"])
-@pytest.mark.parametrize("sharing", ["shared", "hybrid", "separate"])
+@pytest.mark.parametrize(
+    ("sharing", "operator"), diagonal(SHARINGS, ("none", "min_norm"), "every way to share with and without a consensus")
+)
 def test_permuting_agents_permutes_the_result(sharing, operator):
     hyper = replace(SMALL, sharing=sharing, operator=operator)
     _, algorithm, state, _, trajectory = world("mpe/simple_spread", hyper)

@@ -1,5 +1,6 @@
 """Parts of a batch from several nodes: independent of the node, joined in order, and within the staleness."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -24,10 +25,15 @@ SIZES = {"num_envs": 4, "nodes": 2, "rollout": 12, "chunk": 6, "epochs": 1, "hid
 KEY = jax.random.key(7)
 
 
+def seeded_toy():
+    """A toy environment whose episodes differ by their seeds."""
+    return from_adapter("host/toy", sys.executable, TOY, "toy", {"seeded": True})
+
+
 @pytest.fixture
 def host(monkeypatch):
-    """A toy environment whose episodes differ by their seeds; every environment's name stands for it."""
-    made = from_adapter("host/toy", sys.executable, TOY, "toy", {"seeded": True})
+    """The toy; every environment's name stands for it."""
+    made = seeded_toy()
     monkeypatch.setattr(remote_rollout.envs, "make", lambda name: made)
     return made
 
@@ -179,8 +185,17 @@ def trained(host, opened, staleness, iterations=7, **fake):
     return lines, remote
 
 
-def test_without_staleness_all_nodes_play_with_the_newest_policy(host, opened):
-    lines, remote = trained(host, opened, 0)
+@pytest.fixture(scope="module")
+def without_staleness():
+    """The metrics and requests of a run without staleness."""
+    host = seeded_toy()
+    with pytest.MonkeyPatch.context() as patched, contextlib.ExitStack() as resources:
+        patched.setattr(remote_rollout.envs, "make", lambda name: host)
+        return trained(host, lambda resource: resources.enter_context(contextlib.closing(resource)), 0)
+
+
+def test_without_staleness_all_nodes_play_with_the_newest_policy(host, opened, without_staleness):
+    lines, remote = without_staleness
     assert remote.requests == [(i, i, i in (0, 5)) for i in range(7)]
     assert [line["staleness"] for line in lines] == [0] * 7
     assert [line["played_steps"] for line in lines] == [72] * 7
@@ -203,10 +218,10 @@ def test_a_late_part_is_waited_for_before_it_is_too_stale_and_before_an_evaluati
     assert [line["staleness"] for line in lines] == [0, 1, 2, 1, 2, 0, 1]
 
 
-def test_a_failed_node_only_shrinks_the_batch(host, opened):
-    whole, _ = trained(host, opened, 0, 2)
+def test_a_failed_node_only_shrinks_the_batch(host, opened, without_staleness):
+    whole, _ = without_staleness
     lines, _ = trained(host, opened, 0, 4, fails_at=2)
-    assert lines[:2] == whole
+    assert lines[:2] == whole[:2]
     assert [(line["nodes"], line["lost_nodes"], line["played_steps"]) for line in lines[2:]] == [(2, 1, 48)] * 2
     assert all(np.isfinite(line["value_loss"]) for line in lines)
 
