@@ -483,19 +483,19 @@ CONSENSUS = (
         "consensus/min_norm.py",
         "stationary = length**2 <= slack",
         "stationary = length**2 < 0 * slack",
-        ("consensus/test_min_norm.py::test_statuses",),
+        ("consensus/test_min_norm.py::test_the_status_says_whether_weights_are_certified_and_if_not_why",),
     ),
     Mutant(
         "consensus/min_norm.py",
         "jnp.where(psd, status, Status.NOT_PSD)",
         "status",
-        ("consensus/test_min_norm.py::test_statuses",),
+        ("consensus/test_min_norm.py::test_the_status_says_whether_weights_are_certified_and_if_not_why",),
     ),
     Mutant(
         "consensus/nonnegative_qp.py",
         "wrong = jnp.where(s.support, x < 0, z < -slack)",
         "wrong = jnp.where(s.support, x < 0, z > slack)",
-        ("consensus/test_min_norm.py::test_accuracy_float32[shared-27]",),
+        ("consensus/test_min_norm.py::test_in_float32_u_is_the_shortest_vector_up_to_rounding[shared-27]",),
     ),
     Mutant(
         "consensus/nonnegative_qp.py",
@@ -1363,7 +1363,7 @@ SKIRMISH = (
         "envs/skirmish/reward.py",
         "jnp.maximum(gained, 0.0) if rules.generated else jnp.abs(gained)",
         "jnp.abs(gained)",
-        ("envs/skirmish/test_reward.py::test_rewards[zerg_5_vs_5]",),
+        ("envs/skirmish/test_reward.py::test_the_reward_is_what_smac_pays_for_damage_kills_and_wins[zerg_5_vs_5]",),
     ),
     Mutant(
         "envs/skirmish/reward.py",
