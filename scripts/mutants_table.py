@@ -1084,7 +1084,7 @@ MA2E = (
         "algos/ma2e/algorithm.py",
         '("all", dropout_key) if released else ("masked", None)',
         '("all", dropout_key) if released else ("all", None)',
-        ("algos/test_ma2e.py::test_a_window_is_cut_from_its_episode_and_padded_before_its_start[paper]",),
+        ("algos/test_ma2e_windows.py::test_a_window_is_cut_from_its_episode_and_padded_before_its_start[paper]",),
     ),
     Mutant(
         "algos/ma2e/algorithm.py",
@@ -1096,14 +1096,14 @@ MA2E = (
         "algos/ma2e/algorithm.py",
         "played = jnp.arange(len(seen))[:, None] <= batch.length[None]",
         "played = jnp.arange(len(seen))[:, None] <= batch.length[None] + 1",
-        ("algos/test_ma2e.py::test_beyond_an_episode_s_end_nothing_is_seen_and_nothing_was_done",),
+        ("algos/test_ma2e_windows.py::test_beyond_an_episode_s_end_nothing_is_seen_and_nothing_was_done",),
     ),
     Mutant(
         "algos/ma2e/algorithm.py",
         "episodes.finished - 1 - back",
         "episodes.finished - back",
         (
-            "algos/test_ma2e.py::test_fine_tuning_takes_the_newest_episodes_and_pretraining_any_that_are_there[16-paper]",
+            "algos/test_ma2e_windows.py::test_fine_tuning_takes_the_newest_episodes_and_pretraining_any_that_are_there[16-paper]",
         ),
     ),
     Mutant(
@@ -1123,7 +1123,7 @@ MA2E = (
         "jnp.where(turn < num_agents, alone,",
         "jnp.where(turn < num_agents - 1, alone,",
         (
-            "algos/test_ma2e.py::"
+            "algos/test_ma2e_rounds.py::"
             "test_each_agent_is_shown_alone_in_turn_then_groups_of_two_or_more_but_never_all[paper-False]",
         ),
     ),
@@ -1131,7 +1131,7 @@ MA2E = (
         "algos/ma2e/algorithm.py",
         "step = end[:, None] + jnp.arange(1 - hyper.window, 1)[None]",
         "step = end[:, None] + jnp.arange(hyper.window)[None] - hyper.window",
-        ("algos/test_ma2e.py::test_a_window_is_cut_from_its_episode_and_padded_before_its_start[paper]",),
+        ("algos/test_ma2e_windows.py::test_a_window_is_cut_from_its_episode_and_padded_before_its_start[paper]",),
     ),
     Mutant(
         "algos/ma2e/algorithm.py",
