@@ -919,19 +919,25 @@ TRAINING = (
         "training/host_rollout.py",
         "active, state, key, False)",
         "active, state, key, True)",
-        ("envs/test_host.py::test_training_samples_and_evaluations_and_films_are_greedy_unless_told_otherwise",),
+        (
+            "training/test_host_rollout.py::test_training_samples_and_evaluations_and_films_are_greedy_unless_told_otherwise",
+        ),
     ),
     Mutant(
         "training/host_rollout.py",
         "episodes: int, greedy: bool = True)",
         "episodes: int, greedy: bool = False)",
-        ("envs/test_host.py::test_training_samples_and_evaluations_and_films_are_greedy_unless_told_otherwise",),
+        (
+            "training/test_host_rollout.py::test_training_samples_and_evaluations_and_films_are_greedy_unless_told_otherwise",
+        ),
     ),
     Mutant(
         "training/host_rollout.py",
         "group, state, key, True)",
         "group, state, key, False)",
-        ("envs/test_host.py::test_training_samples_and_evaluations_and_films_are_greedy_unless_told_otherwise",),
+        (
+            "training/test_host_rollout.py::test_training_samples_and_evaluations_and_films_are_greedy_unless_told_otherwise",
+        ),
     ),
     Mutant(
         "training/remote_rollout.py",
