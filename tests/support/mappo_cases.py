@@ -1,6 +1,7 @@
 """Small MAPPO problems: an environment, an algorithm, and a trajectory that it collected; and the parts of an iteration
 as compiled functions. Outside of a compiled function every operation is a program of its own, and each is compiled."""
 
+from dataclasses import replace
 from functools import cache, partial
 
 import jax
@@ -13,7 +14,8 @@ from grasp.envs import base as envs
 from grasp.training import rollout
 
 SMALL = Mappo(num_envs=6, rollout=10, chunk=5, epochs=3, hidden=8, lr=3e-3)
-MASKED = "probe/mask_death"
+GRASP = replace(SMALL, operator="min_norm")
+MASKED, SPREAD = "probe/mask_death", "mpe/simple_spread"
 
 prepare = jax.jit(ppo.prepare, static_argnums=0, static_argnames="per_agent")
 policy_gradient = jax.jit(ppo.policy_gradient, static_argnums=0)

@@ -168,6 +168,12 @@ def case(sharing, mixer="monotone"):
     return Case(online, target, batch, hyper, found.agent, found.mixer, metrics)
 
 
+@cache
+def acting(sharing="hybrid", greedy=False):
+    hyper = replace(SMALL, sharing=sharing, epsilon=0.1, anneal=100)
+    return fetched(lambda state, memory, seen, key: qmix.decide(hyper, state, memory, seen, key, greedy))
+
+
 def summed(sharing, paths):
     """Every agent's own where each has its own parameters, else the sum."""
     parts = zip(paths, OWNED[sharing], strict=True)

@@ -49,3 +49,17 @@ def distance(a, b):
     """The largest difference of two trees, for saying that they differ: NaN, which exceeds nothing, if one has NaN."""
     gaps = [np.max(gap(x, y)) for _, x, y in pairs(a, b)]
     return float(np.max(gaps)) if gaps else 0.0
+
+
+def flat(tree):
+    return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
+
+
+def cosine(a, b):
+    x, y = flat(a), flat(b)
+    return x @ y / (np.linalg.norm(x) * np.linalg.norm(y))
+
+
+def lengths(tree):
+    """The norm of every agent's part of leaves [N, ...]."""
+    return np.sqrt(sum(np.square(x).reshape(len(x), -1).sum(1) for x in jax.tree.leaves(jax.device_get(tree))))
