@@ -306,6 +306,12 @@ PPO = (
         ("algos/test_mappo.py::test_a_gradient_that_is_not_finite_changes_no_parameter_and_is_counted",),
     ),
     Mutant(
+        "algos/optimiser.py",
+        "before, is_leaf=is_counter)",
+        "before)",
+        ("algos/test_optimiser.py::test_a_skipped_step_is_counted_by_the_schedule",),
+    ),
+    Mutant(
         "algos/mappo.py",
         "consensus.u, hyper.weight)  # Alg. 1 l. 25",
         "consensus.u, 1.0)",
@@ -402,7 +408,7 @@ GRASP = (
         "algos/controls.py",
         "jnp.roll(weights, shift)",
         "weights",
-        ("algos/test_ablations.py::test_permuted_gives_every_gradient_the_weight_of_another",),
+        ("algos/test_controls.py::test_permuted_gives_every_gradient_the_weight_of_another",),
     ),
     Mutant(
         "algos/ablations.py",
@@ -420,7 +426,7 @@ GRASP = (
         "algos/trust_region.py",
         "spread = p * (change - (p * change).sum(-1, keepdims=True))",
         "spread = p * change",
-        ("algos/test_ablations.py::test_the_curvature_is_that_of_the_divergence",),
+        ("algos/test_trust_region.py::test_the_curvature_is_that_of_the_divergence",),
     ),
     Mutant(
         "consensus/transforms.py",
@@ -477,19 +483,19 @@ CONSENSUS = (
         "consensus/min_norm.py",
         "stationary = length**2 <= slack",
         "stationary = length**2 < 0 * slack",
-        ("consensus/test_min_norm.py::test_statuses",),
+        ("consensus/test_min_norm.py::test_the_status_says_whether_weights_are_certified_and_if_not_why",),
     ),
     Mutant(
         "consensus/min_norm.py",
         "jnp.where(psd, status, Status.NOT_PSD)",
         "status",
-        ("consensus/test_min_norm.py::test_statuses",),
+        ("consensus/test_min_norm.py::test_the_status_says_whether_weights_are_certified_and_if_not_why",),
     ),
     Mutant(
         "consensus/nonnegative_qp.py",
         "wrong = jnp.where(s.support, x < 0, z < -slack)",
         "wrong = jnp.where(s.support, x < 0, z > slack)",
-        ("consensus/test_min_norm.py::test_accuracy_float32[shared-27]",),
+        ("consensus/test_min_norm.py::test_in_float32_u_is_the_shortest_vector_up_to_rounding[shared-27]",),
     ),
     Mutant(
         "consensus/nonnegative_qp.py",
@@ -579,46 +585,62 @@ CONSENSUS = (
 
 QMIX = (
     Mutant(
+        "algos/qmix.py",
+        "1.0 - state.env_steps / hyper.decay",
+        "1.0 - 0.5 * state.env_steps / hyper.decay",
+        (
+            "algos/test_qmix.py::test_with_decay_the_step_size_anneals_linearly_to_zero_over_that_many_environment_steps[gradient-250-0.75]",
+        ),
+    ),
+    Mutant(
+        "algos/qmix.py",
+        "left = jnp.maximum(0.0, 1.0 - state.env_steps / hyper.decay)",
+        "left = 1.0 - state.env_steps / hyper.decay",
+        (
+            "algos/test_qmix.py::test_with_decay_the_step_size_anneals_linearly_to_zero_over_that_many_environment_steps[gradient-4000-0.0]",
+        ),
+    ),
+    Mutant(
         "algos/exploration.py",
         "choice_key, random_key = jax.random.split(key)",
         "choice_key = random_key = key",
-        ("algos/test_qmix.py::test_which_action_is_explored_does_not_depend_on_whether_one_explores",),
+        ("algos/test_exploration.py::test_which_action_is_explored_does_not_depend_on_whether_one_explores",),
     ),
     Mutant(
         "algos/exploration.py",
         "jnp.where(explores, anything, action)",
         "jnp.where(explores, action, anything)",
-        ("algos/test_qmix.py::test_each_agent_explores_by_itself_with_probability_epsilon[100-0.1]",),
+        ("algos/test_exploration.py::test_each_agent_explores_by_itself_with_probability_epsilon[100-0.1]",),
     ),
     Mutant(
         "algos/exploration.py",
         "jax.random.uniform(choice_key, action.shape) < epsilon",
         "jax.random.uniform(choice_key, (*action.shape[:-1], 1)) < epsilon",
-        ("algos/test_qmix.py::test_each_agent_explores_by_itself_with_probability_epsilon[50-0.55]",),
+        ("algos/test_exploration.py::test_each_agent_explores_by_itself_with_probability_epsilon[50-0.55]",),
     ),
     Mutant(
         "algos/exploration.py",
         "jax.random.categorical(random_key, jnp.where(avail, 0.0, losses.ILLEGAL))",
         "jax.random.categorical(random_key, jnp.zeros_like(q))",
-        ("algos/test_qmix.py::test_exploring_is_uniform_over_the_legal_actions_and_never_illegal",),
+        ("algos/test_exploration.py::test_exploring_is_uniform_over_the_legal_actions_and_never_illegal",),
     ),
     Mutant(
         "algos/exploration.py",
         "jnp.argmax(jnp.where(avail, q, losses.ILLEGAL), -1)",
         "jnp.argmax(q, -1)",
-        ("algos/test_qmix.py::test_greedy_play_takes_the_best_legal_action_whatever_epsilon_is",),
+        ("algos/test_exploration.py::test_greedy_play_takes_the_best_legal_action_whatever_epsilon_is",),
     ),
     Mutant(
         "algos/exploration.py",
         "(1.0 - hyper.epsilon) * env_steps / hyper.anneal",
         "env_steps / hyper.anneal",
-        ("algos/test_qmix.py::test_epsilon_falls_in_a_line_over_environment_steps_and_stays",),
+        ("algos/test_exploration.py::test_epsilon_anneals_linearly_over_environment_steps_and_stays",),
     ),
     Mutant(
         "algos/qmix.py",
         "None if greedy else exploration.epsilon(hyper, state.env_steps), key",
         "exploration.epsilon(hyper, state.env_steps), key",
-        ("algos/test_qmix.py::test_greedy_play_takes_the_best_legal_action_whatever_epsilon_is",),
+        ("algos/test_exploration.py::test_greedy_play_takes_the_best_legal_action_whatever_epsilon_is",),
     ),
     Mutant(
         "algos/qmix.py",
@@ -894,6 +916,42 @@ INPUTS_AND_NETWORKS = (
 
 TRAINING = (
     Mutant(
+        "training/host_rollout.py",
+        "active, state, key, False)",
+        "active, state, key, True)",
+        (
+            "training/test_host_rollout.py::test_training_samples_and_evaluations_and_films_are_greedy_unless_told_otherwise",
+        ),
+    ),
+    Mutant(
+        "training/host_rollout.py",
+        "episodes: int, greedy: bool = True)",
+        "episodes: int, greedy: bool = False)",
+        (
+            "training/test_host_rollout.py::test_training_samples_and_evaluations_and_films_are_greedy_unless_told_otherwise",
+        ),
+    ),
+    Mutant(
+        "training/host_rollout.py",
+        "group, state, key, True)",
+        "group, state, key, False)",
+        (
+            "training/test_host_rollout.py::test_training_samples_and_evaluations_and_films_are_greedy_unless_told_otherwise",
+        ),
+    ),
+    Mutant(
+        "training/remote_rollout.py",
+        "first=self.number * copies",
+        "first=0",
+        ("training/test_remote_rollout.py::test_two_nodes_give_the_columns_of_one",),
+    ),
+    Mutant(
+        "training/remote_rollout.py",
+        "if self.number > 0:",
+        "if self.number > 9:",
+        ("training/test_remote_rollout.py::test_actions_depend_only_on_the_number_of_the_node",),
+    ),
+    Mutant(
         "training/rollout.py",
         "memory = cleared(arena.memory, arena.first)",
         "memory = arena.memory",
@@ -1032,7 +1090,7 @@ MA2E = (
         "algos/ma2e/algorithm.py",
         '("all", dropout_key) if released else ("masked", None)',
         '("all", dropout_key) if released else ("all", None)',
-        ("algos/test_ma2e.py::test_a_window_is_cut_from_its_episode_and_padded_before_its_start[paper]",),
+        ("algos/test_ma2e_windows.py::test_a_window_is_cut_from_its_episode_and_padded_before_its_start[paper]",),
     ),
     Mutant(
         "algos/ma2e/algorithm.py",
@@ -1044,14 +1102,14 @@ MA2E = (
         "algos/ma2e/algorithm.py",
         "played = jnp.arange(len(seen))[:, None] <= batch.length[None]",
         "played = jnp.arange(len(seen))[:, None] <= batch.length[None] + 1",
-        ("algos/test_ma2e.py::test_beyond_an_episode_s_end_nothing_is_seen_and_nothing_was_done",),
+        ("algos/test_ma2e_windows.py::test_beyond_an_episode_s_end_nothing_is_seen_and_nothing_was_done",),
     ),
     Mutant(
         "algos/ma2e/algorithm.py",
         "episodes.finished - 1 - back",
         "episodes.finished - back",
         (
-            "algos/test_ma2e.py::test_fine_tuning_takes_the_newest_episodes_and_pretraining_any_that_are_there[16-paper]",
+            "algos/test_ma2e_windows.py::test_fine_tuning_takes_the_newest_episodes_and_pretraining_any_that_are_there[16-paper]",
         ),
     ),
     Mutant(
@@ -1071,7 +1129,7 @@ MA2E = (
         "jnp.where(turn < num_agents, alone,",
         "jnp.where(turn < num_agents - 1, alone,",
         (
-            "algos/test_ma2e.py::"
+            "algos/test_ma2e_rounds.py::"
             "test_each_agent_is_shown_alone_in_turn_then_groups_of_two_or_more_but_never_all[paper-False]",
         ),
     ),
@@ -1079,7 +1137,7 @@ MA2E = (
         "algos/ma2e/algorithm.py",
         "step = end[:, None] + jnp.arange(1 - hyper.window, 1)[None]",
         "step = end[:, None] + jnp.arange(hyper.window)[None] - hyper.window",
-        ("algos/test_ma2e.py::test_a_window_is_cut_from_its_episode_and_padded_before_its_start[paper]",),
+        ("algos/test_ma2e_windows.py::test_a_window_is_cut_from_its_episode_and_padded_before_its_start[paper]",),
     ),
     Mutant(
         "algos/ma2e/algorithm.py",
@@ -1115,13 +1173,17 @@ MA2E = (
         "algos/ma2e/autoencoder.py",
         "visible = 1 + jax.random.randint(",
         "visible = jax.random.randint(",
-        ("algos/test_autoencoder.py::test_pass_b_keeps_k_plus_one_agents_with_every_k_and_every_agent_as_likely[4]",),
+        (
+            "algos/test_autoencoder.py::test_random_group_masks_keep_k_plus_one_agents_with_every_k_and_every_agent_as_likely[4]",
+        ),
     ),
     Mutant(
         "algos/ma2e/autoencoder.py",
         "jnp.arange(num_agents) == agent",
         "jnp.arange(num_agents) != agent",
-        ("algos/test_autoencoder.py::test_pass_a_keeps_two_tokens_a_step_of_exactly_the_agent_asked_for[3]",),
+        (
+            "algos/test_autoencoder.py::test_single_agent_masks_keep_two_tokens_a_step_of_exactly_the_agent_asked_for[3]",
+        ),
     ),
     Mutant(
         "algos/ma2e/perception.py",
@@ -1129,7 +1191,7 @@ MA2E = (
         "done",
         (
             "algos/test_perception.py::"
-            "test_in_paper_an_agent_imagines_what_is_made_of_its_own_window_in_its_own_place[1]",
+            "test_in_paper_an_agent_reconstructs_the_others_from_its_own_window_in_its_own_place[1]",
         ),
     ),
     Mutant(
@@ -1307,7 +1369,7 @@ SKIRMISH = (
         "envs/skirmish/reward.py",
         "jnp.maximum(gained, 0.0) if rules.generated else jnp.abs(gained)",
         "jnp.abs(gained)",
-        ("envs/skirmish/test_reward.py::test_rewards[zerg_5_vs_5]",),
+        ("envs/skirmish/test_reward.py::test_the_reward_is_what_smac_pays_for_damage_kills_and_wins[zerg_5_vs_5]",),
     ),
     Mutant(
         "envs/skirmish/reward.py",
@@ -1404,6 +1466,23 @@ SKIRMISH = (
         "DIRECTIONS = np.array([[0, 1], [0, -1],",
         "DIRECTIONS = np.array([[0, -1], [0, 1],",
         ("envs/skirmish/test_skirmish_env.py::test_a_legal_move_goes_two_cells_and_an_illegal_one_stops",),
+    ),
+)
+
+JUMANJI = (
+    Mutant(
+        "envs/jumanji.py",
+        "(clock >= spec.horizon) & ~terminated",
+        "clock >= spec.horizon",
+        (
+            "envs/test_jumanji.py::test_a_task_that_ends_on_the_step_of_the_time_limit_is_terminated_not_truncated[LevelBasedForaging-v0]",
+        ),
+    ),
+    Mutant(
+        "envs/jumanji.py",
+        "Task(views, collided)",
+        "Task(views, no_future)",
+        ("envs/test_jumanji.py::test_the_time_limit_truncates_the_warehouse",),
     ),
 )
 
@@ -1524,5 +1603,6 @@ TABLE = (
     *TRAINING,
     *MA2E,
     *SKIRMISH,
+    *JUMANJI,
     *STATISTICS,
 )

@@ -1,4 +1,4 @@
-"""The ablations of the consensus: controls, other Gram matrices and other trust regions, on real rollouts."""
+"""The ablations of the consensus: other Gram matrices and folds, on real rollouts."""
 
 from dataclasses import replace
 from functools import partial
@@ -10,9 +10,10 @@ import optax
 import pytest
 import qmix_cases as qmixed
 from mappo_cases import (
+    GRASP,
     SMALL,
+    SPREAD,
     agent_gradients,
-    distance,
     find_consensus,
     input_gradients,
     iterate,
@@ -23,8 +24,9 @@ from mappo_cases import (
     unit_feature_gradients,
     world,
 )
+from trees import assert_close, distance, lengths
 
-from grasp.algos import controls, grasp, happo, losses, ppo, qmix, trust_region
+from grasp.algos import grasp, happo, losses, ppo, qmix
 from grasp.algos import minibatches as batches
 from grasp.config import configure
 from grasp.consensus import combine, consensus, crossfit
@@ -32,134 +34,6 @@ from grasp.nn import actor as actors
 from grasp.nn.actor import Actor
 from grasp.training import rollout
 from grasp.types import GraspError
-
-SPREAD = "mpe/simple_spread"
-GRASP = replace(SMALL, operator="min_norm")
-
-
-replaced = jax.jit(controls.replaced, static_argnums=1)
-
-
-def some(seed=0, num_agents=4):
-    rng = np.random.default_rng(seed)
-    return {"a": jnp.float32(rng.normal(size=(num_agents, 3, 2))), "b": jnp.float32(rng.normal(size=(num_agents, 5)))}
-
-
-def flat(tree):
-    return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
-
-
-def cosine(a, b):
-    x, y = flat(a), flat(b)
-    return x @ y / (np.linalg.norm(x) * np.linalg.norm(y))
-
-
-def test_a_placebo_is_as_long_as_u_and_has_nothing_to_do_with_it():
-    grads = some()
-    u, info = consensus(grads)
-    drawn = [replaced(u, "placebo", grads, info.weights, jax.random.key(k)) for k in range(200)]
-    for other in drawn[:5]:
-        assert np.linalg.norm(flat(other)) == pytest.approx(np.linalg.norm(flat(u)), rel=1e-5)
-    assert abs(np.mean([cosine(u, other) for other in drawn])) < 4 / np.sqrt(200 * 11)
-    assert distance(drawn[0], drawn[1]) > 0.01
-    nothing = jax.tree.map(jnp.zeros_like, u)
-    assert distance(replaced(nothing, "placebo", grads, info.weights, jax.random.key(0)), nothing) == 0
-
-
-def test_permuted_gives_every_gradient_the_weight_of_another():
-    grads = some()
-    u, info = consensus(grads)
-    shifted = [combine(grads, jnp.roll(info.weights, shift)) for shift in (1, 2, 3)]
-    seen = set()
-    for k in range(20):
-        other = replaced(u, "permuted", grads, info.weights, jax.random.key(k))
-        assert np.linalg.norm(flat(other)) == pytest.approx(np.linalg.norm(flat(u)), rel=1e-5)
-        likeness = [cosine(other, candidate) for candidate in shifted]
-        assert max(likeness) == pytest.approx(1, abs=1e-5)
-        seen.add(int(np.argmax(likeness)))
-    assert seen == {0, 1, 2}
-    alone, one = consensus(some(num_agents=1))
-    assert distance(replaced(alone, "permuted", some(num_agents=1), one.weights, jax.random.key(0)), alone) < 1e-6
-
-
-def lengths(tree):
-    """The norm of every agent's part of leaves [N, ...]."""
-    return np.sqrt(sum(np.square(x).reshape(len(x), -1).sum(1) for x in jax.tree.leaves(jax.device_get(tree))))
-
-
-@pytest.mark.parametrize("sharing", ["hybrid", "separate", "shared"])
-def test_step_size_keeps_every_direction_and_takes_the_length_of_the_sum(sharing):
-    """g_i |g_i + u| / |g_i|."""
-    hyper = replace(GRASP, sharing=sharing)
-    _, _, state, _, _ = world(SPREAD, hyper)
-    draw = lambda x, k: np.random.default_rng(k).normal(size=x.shape).astype("float32")  # noqa: E731
-    gradient = jax.tree.map(lambda x: draw(x, 1), state.actor)
-    u = Actor(
-        *(
-            jax.tree.map(lambda x: draw(x, 2), grasp.one_agent(part, own))
-            for _, part, own in grasp.named(hyper, gradient)
-        )
-    )
-    if sharing == "hybrid":
-        u = u._replace(backbone=grasp.zeros(u.backbone))
-    plain, control = (grasp.realign(replace(hyper, control=c), gradient, u, 0.7) for c in ("none", "step_size"))
-    own = sharing != "shared"
-    for group in grasp.groups(hyper):
-        parts = [{name: getattr(tree, name) for name in group} for tree in (gradient, plain, control)]
-        if not own:
-            parts = [jax.tree.map(lambda x: x[None], tree) for tree in parts]
-        np.testing.assert_allclose(lengths(parts[2]), lengths(parts[1]), rtol=1e-5)
-        for agent in range(len(lengths(parts[0]))):
-            one = [jax.tree.map(lambda x, i=agent: x[i], tree) for tree in parts]
-            assert cosine(one[0], one[2]) == pytest.approx(1, abs=1e-5)
-            assert cosine(one[0], one[1]) < 0.99
-    if sharing == "hybrid":
-        assert distance(control.backbone, gradient.backbone) == 0
-
-
-def test_update_size_makes_adam_s_steps_as_long_as_those_along_the_sum():
-    """A longer gradient is hardly a longer step of Adam's; here the steps are as long, in g_i's direction."""
-    hyper = replace(GRASP, control="update_size")
-    _, _, state, _, _ = world(SPREAD, hyper)
-    start = jax.tree.map(jnp.zeros_like, state.actor)
-    u = jax.tree.map(lambda x: jnp.ones_like(x[0]), start.head)
-    u = Actor(grasp.zeros(start.backbone), u)
-    adam = optax.adam(1e-3)
-    far = controls.match_update_norms(adam, partial(grasp.stretched, hyper))
-    memory, along_g, along_sum = far.init(start), adam.init(start), adam.init(start)
-    for step in range(20):
-        rng = np.random.default_rng(step)
-        gradient = jax.tree.map(lambda x, rng=rng: rng.normal(size=x.shape).astype("float32"), start)
-        both = grasp.realign(hyper, gradient, u, 1.0)
-        moved = grasp.realign(GRASP, gradient, u, 1.0)
-        updates, memory = far.update(both, memory)
-        plain, along_g = adam.update(gradient, along_g)
-        other, along_sum = adam.update(moved, along_sum)
-    np.testing.assert_allclose(lengths(updates.head), lengths(other.head), rtol=1e-5)
-    assert (
-        lengths(updates.head) > 1.5 * lengths(plain.head)
-    ).all()  # u stays and noise does not: momentum lengthens it
-    for agent in range(len(lengths(plain.head))):
-        one = [jax.tree.map(lambda x, i=agent: x[i], tree.head) for tree in (plain, updates)]
-        assert cosine(*one) == pytest.approx(1, abs=1e-5)
-    assert distance(updates.backbone, plain.backbone) == 0
-
-
-@pytest.mark.parametrize("options", [{"control": "step_size"}, {"control": "update_size"}, {"weight": 0.5}])
-def test_the_trust_region_s_own_step_takes_no_option_that_it_would_ignore(options):
-    with pytest.raises(GraspError, match="trust trcco .* leave "):
-        configure("grasp-mappo", SPREAD, {"trust": "trcco", **options})
-
-
-@pytest.mark.full("whole iterations of every control")
-@pytest.mark.parametrize("control", ["placebo", "permuted", "step_size", "update_size"])
-def test_a_control_trains_and_differs_from_both_of_its_neighbours(control):
-    states = [iterate(SPREAD, h, iterations=1)[0] for h in (SMALL, GRASP, replace(GRASP, control=control))]
-    assert distance(states[2].actor.head, states[0].actor.head) > 1e-6
-    assert distance(states[2].actor.head, states[1].actor.head) > 1e-6
-    _, metrics = iterate(SPREAD, replace(GRASP, control=control), iterations=1)
-    _, plain = iterate(SPREAD, GRASP, iterations=1)
-    np.testing.assert_allclose(metrics["u_norm"], plain["u_norm"], rtol=1e-5)
 
 
 def test_unit_features_are_the_heads_gradients_over_normalised_memories():
@@ -225,7 +99,7 @@ def test_another_likeness_weighs_agents_whose_own_gradients_are_added(gram, shar
     np.testing.assert_allclose(found.diagnostics["weights"], weights, atol=1e-6)
     expected = combine(grads, weights)
     for name in parts:
-        assert distance(getattr(found.u, name), expected[name]) < 1e-6
+        assert_close(getattr(found.u, name), expected[name], 1e-6)
     assert float(jnp.abs(weights - consensus(grads)[1].weights).max()) > 1e-3, "the weights are its own"
     described_as_they_are(found, grads)
 
@@ -265,9 +139,7 @@ def test_folds_part_the_environments_and_their_mean_is_the_gradient():
     folds = agent_gradients(hyper, state.actor, batches.folded(batch, pieces, 3))
     tiles = tiles_of(hyper, state, trajectory)
     whole = surrogate_gradients(hyper, state.actor, ("head",), tiles)
-    assert (
-        distance(jax.tree.map(lambda g: g.mean(0), folds), whole) < 1e-6
-    )  # everyone lives, so folds are equally large
+    assert_close(jax.tree.map(lambda g: g.mean(0), folds), whole, 1e-6)  # every agent lives: folds are equally large
 
 
 @pytest.mark.full("whole iterations with folds")
@@ -282,129 +154,6 @@ def test_crossfit_trains_and_tells_how_noisy_it_was(hyper):
         assert np.isfinite(float(metrics[name])), name
     assert float(metrics["noise_ratio"]) > 1
     assert 0 <= float(metrics["signal"]) <= 1
-
-
-def test_kl_stop_halts_the_actor_and_not_the_critic():
-    hyper = replace(SMALL, lr=3e-2, epochs=8)
-    free, moved = iterate(SPREAD, hyper, iterations=1)
-    tight, held = iterate(SPREAD, replace(hyper, trust="kl_stop", kl=1e-3), iterations=1)
-    loose, _ = iterate(SPREAD, replace(hyper, trust="kl_stop", kl=1e3), iterations=1)
-    assert distance(loose, free) < 1e-5  # another program, so not bit for bit
-    assert float(moved["approx_kl_last"]) > 5e-3, "the test's steps are large enough to be stopped"
-    assert 0 < float(held["halted"]) < 1
-    assert distance(tight.critic, free.critic) < 1e-5
-    # the steps before the halt are those of a run that had only so many epochs
-    steps = round(8 * (1 - float(held["halted"])))
-    short, _ = iterate(SPREAD, replace(hyper, epochs=steps), iterations=1)
-    assert distance(tight.actor, short.actor) < 1e-5
-    assert distance(tight.actor, iterate(SPREAD, replace(hyper, epochs=steps + 1), iterations=1)[0].actor) > 1e-4
-
-
-divergence = jax.jit(trust_region.divergence, static_argnums=0)
-constrained = jax.jit(trust_region.constrained, static_argnums=0)
-
-
-@pytest.fixture
-def region():
-    hyper = replace(GRASP, trust="trcco", kl=1e-3)
-    _, _, state, _, trajectory = world(SPREAD, hyper)
-    tiles = tiles_of(hyper, state, trajectory)
-    return hyper, state, tiles, ppo.step_weights(hyper, tiles.steps.alive)
-
-
-def test_the_curvature_is_that_of_the_divergence(region):
-    """v·Fv / 2 is the divergence of a small step along v."""
-    hyper, state, tiles, weight = region
-    rng = np.random.default_rng(1)
-    v = {"head": jax.tree.map(lambda x: jnp.float32(rng.normal(size=x.shape)), state.actor.head)}
-    curve = jax.jit(trust_region.curvature(hyper, state.actor, {"head": state.actor.head}, tiles, weight))
-    expected = 0.5 * float(optax.tree.vdot(v, curve(v)))
-    size = 3e-2
-    near = state.actor._replace(head=jax.tree.map(lambda p, d: p + size * d, state.actor.head, v["head"]))
-    assert float(divergence(hyper, state.actor, near, tiles, weight)) / size**2 == pytest.approx(expected, rel=0.05)
-
-
-def test_trcco_goes_to_the_edge_of_the_trust_region_uphill_and_no_direction_does_better(region):
-    hyper, state, tiles, weight = region
-    found = find_consensus(hyper, state.actor, tiles, jax.random.key(0))
-    actor, stats = constrained(hyper, state.actor, found.u, tiles)
-    kl = float(divergence(hyper, state.actor, actor, tiles, weight))
-    assert 0.5 * hyper.kl < kl <= hyper.kl
-    assert float(stats["trust_kl"]) == pytest.approx(kl, rel=1e-4)
-    assert distance(actor.backbone, state.actor.backbone) == 0
-
-    def gain(new):
-        step = jax.tree.map(jnp.subtract, new.head, state.actor.head)
-        return sum(float((s * u[None]).sum()) for s, u in zip(*map(jax.tree.leaves, (step, found.u.head)), strict=True))
-
-    def along(direction, size):
-        moved = jax.tree.map(lambda p, d: p + np.float32(size) * d, state.actor.head, direction)
-        return state.actor._replace(head=moved)
-
-    best = gain(actor)
-    assert best > 0
-    step = jax.tree.map(jnp.subtract, actor.head, state.actor.head)
-    along_u = jax.tree.map(lambda u: jnp.broadcast_to(u, (3, *u.shape)), found.u.head)
-    others = [along_u, *(beside(step, k) for k in range(6))]
-    for other in others:
-        low, high = 0.0, 100.0 / np.linalg.norm(flat(other))
-        for _ in range(40):  # as far as the same divergence allows
-            middle = (low + high) / 2
-            near = state.actor._replace(
-                head=jax.tree.map(lambda p, d, k=middle: p + np.float32(k) * d, state.actor.head, other)
-            )
-            inside = float(divergence(hyper, state.actor, near, tiles, weight)) <= kl
-            low, high = (middle, high) if inside else (low, middle)
-        assert (
-            gain(
-                state.actor._replace(
-                    head=jax.tree.map(lambda p, d, k=low: p + np.float32(k) * d, state.actor.head, other)
-                )
-            )
-            < best * 1.01
-        )
-
-
-def beside(step, seed):
-    """A direction at some angle to the step's."""
-    rng = np.random.default_rng(seed)
-    noise = jax.tree.map(lambda x: rng.normal(size=x.shape).astype("float32"), step)
-    size = 0.5 * np.linalg.norm(flat(step)) / np.linalg.norm(flat(noise))
-    return jax.tree.map(lambda s, n: np.asarray(s) + size * n, step, noise)
-
-
-def test_trcco_stands_still_where_nothing_is_agreed_on_and_halves_a_step_that_is_too_long(region, monkeypatch):
-    hyper, state, tiles, _ = region
-    nothing = Actor(*(grasp.zeros(grasp.one_agent(p, own)) for _, p, own in grasp.named(hyper, state.actor)))
-    still, stats = constrained(hyper, state.actor, nothing, tiles)
-    assert distance(still, state.actor) == 0
-    assert float(stats["trust_kl"]) == 0
-    found = find_consensus(hyper, state.actor, tiles, jax.random.key(0))
-    first, _ = constrained(hyper, state.actor, found.u, tiles)
-    newton = trust_region.newton
-    monkeypatch.setattr(trust_region, "newton", lambda *args: (lambda d, s: (d, 4.1 * s))(*newton(*args)))
-    _, stats = trust_region.constrained(hyper, state.actor, found.u, tiles)
-    assert float(stats["trust_halvings"]) >= 2
-    assert float(stats["trust_kl"]) <= hyper.kl
-    monkeypatch.setattr(trust_region, "newton", lambda *args: (lambda d, s: (d, jnp.inf * s))(*newton(*args)))
-    lost, stats = trust_region.constrained(hyper, state.actor, found.u, tiles)
-    assert distance(lost, state.actor) == 0, "a step that never obeys is not taken"
-    assert distance(first, state.actor) > 0
-
-
-def test_trcco_leaves_the_backbone_to_ppo_and_the_heads_to_the_region():
-    hyper = replace(GRASP, trust="trcco", kl=1e-3)
-    _, _, state, _, trajectory = world(SPREAD, hyper)
-    after, metrics = jax.jit(partial(trust_region.learn, hyper, ppo.optimisers(hyper)))(
-        state, trajectory, jax.random.key(3)
-    )
-    consensus_key, _ = jax.random.split(jax.random.key(3))
-    tiles = tiles_of(hyper, state, trajectory)
-    found = find_consensus(hyper, state.actor, tiles, consensus_key)
-    expected, _ = constrained(hyper, state.actor, found.u, tiles)
-    assert distance(after.actor.head, expected.head) < 1e-5
-    assert distance(after.actor.backbone, state.actor.backbone) > 1e-4
-    assert 0 < float(metrics["trust_kl"]) <= hyper.kl
 
 
 @pytest.mark.parametrize(
@@ -428,26 +177,22 @@ def test_what_does_not_go_together_is_refused_in_one_sentence(algo, options, sen
         configure(algo, SPREAD, options)
 
 
-def test_mappo_may_stop_by_divergence_without_a_consensus():
-    assert configure("mappo", SPREAD, {"trust": "kl_stop"}).hyper.trust == "kl_stop"
-
-
-@pytest.mark.full("folds in HAPPO too")
 def test_happo_folds_its_consensus():
     hyper = configure(
         "grasp-happo", SPREAD, {"gram": "crossfit", "folds": 2, "num_envs": 4, "rollout": 10, "hidden": 8}
     ).hyper
     env, _, _, _, _ = world(SPREAD, SMALL)
     algorithm = happo.make(hyper, env.spec)
-    state = algorithm.init(jax.random.key(0))
-    arena = rollout.open_arena(env, algorithm, 4, jax.random.key(1))
-    _, trajectory, _ = rollout.collect(env, algorithm, state, arena, jax.random.key(2), 10)
+    state = jax.jit(algorithm.init)(jax.random.key(0))
+    arena = jax.jit(partial(rollout.open_arena, env, algorithm, 4))(jax.random.key(1))
+    collect = jax.jit(partial(rollout.collect, env, algorithm, num_steps=10))
+    _, trajectory, _ = collect(state, arena, jax.random.key(2))
     batch = prepare(hyper, state, trajectory, per_agent=True)
-    found = happo.find_consensus(hyper, state.actor, batch, jax.random.key(3))
+    found = jax.jit(partial(happo.find_consensus, hyper))(state.actor, batch, jax.random.key(3))
     assert found is not None
     folds = agent_gradients(hyper, state.actor, batches.folded(batch, batch.steps.first.shape[1] // 4, 2))
     expected = solve(hyper, state.actor, folds, jax.random.key(3))
-    assert distance(found.u, expected.u) == 0
+    assert_close(found.u, expected.u)
     assert float(found.diagnostics["noise_ratio"]) > 1
 
 
@@ -459,11 +204,11 @@ def test_the_folds_of_a_replayed_batch_make_up_its_gradient():
         online, target, batch
     )
     whole, alone = qmixed.gradient(replace(hyper, gram="batch"))(online, target, batch)
-    assert distance(found, whole) < 1e-5
+    assert_close(found, whole, 1e-5)
     assert float(stats["loss"]) == pytest.approx(float(alone["loss"]), rel=1e-5)
     half = jax.tree.map(lambda x: x[: len(x) // 2], batch)
     first, _ = qmixed.gradient(replace(hyper, gram="batch"))(online, target, half)
-    assert distance(jax.tree.map(lambda x: x[0], folds.head), first.agent.head) < 1e-5
+    assert_close(jax.tree.map(lambda x: x[0], folds.head), first.agent.head, 1e-5)
 
 
 def crossfitted(folds, gamma_on="gradient"):
@@ -500,23 +245,3 @@ def test_without_a_signal_the_off_policy_rule_is_qmix_and_does_not_stand_still()
     assert found.diagnostics["frozen_steps"] == 0
     np.testing.assert_allclose(found.gradient.head["weight"], g, atol=1e-6)
     np.testing.assert_array_equal(found.gradient.backbone["weight"], [0.5, -0.5])
-
-
-@pytest.mark.parametrize("scope", ["heads", "both"])
-def test_step_size_under_the_off_policy_rule(scope):
-    """Γ_i g_i |g_i + u| / |g_i|, for every agent."""
-    hyper = replace(qmixed.SMALL, operator="min_norm", scope=scope)
-    online, target = qmixed.networks(hyper)
-    own = qmixed.gradient(hyper)(online, target, qmixed.episodes())[0].agent
-    plain, control = (
-        qmixed.off_policy(replace(hyper, control=name))(online.agent, own, jax.random.key(0))
-        for name in ("none", "step_size")
-    )
-    np.testing.assert_allclose(lengths(control.gradient.head), lengths(plain.gradient.head), rtol=1e-4)
-    for agent in range(len(lengths(own.head))):
-        g, v, w = (
-            jax.tree.map(lambda x, i=agent: x[i], tree)
-            for tree in (own.head, plain.gradient.head, control.gradient.head)
-        )
-        assert cosine(g, w) == pytest.approx(1, abs=1e-5)
-        assert cosine(g, v) < 0.9999

@@ -2,17 +2,17 @@
 one agent."""
 
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from mappo_cases import MASKED, SMALL, distance, iterate, policy_gradient, prepare, tiles_of, world
+from mappo_cases import MASKED, SMALL, iterate, policy_gradient, prepare, surrogate_gradients, tiles_of, world
+from trees import assert_close, distance
 
 from grasp.algos import ablations, losses, mappo, ppo, value_norm
-from grasp.algos import grasp as realign
 from grasp.algos import minibatches as batches
 from grasp.consensus import consensus
 from grasp.nn import actor as actors
@@ -20,9 +20,22 @@ from grasp.nn import critic as critics
 from grasp.nn import gru, layers
 from grasp.types import Observation
 
+SHARINGS = ("shared", "hybrid", "separate")
 
-@pytest.mark.parametrize("sharing", ["shared", "hybrid", "separate"])
-@pytest.mark.parametrize("env_name", ["probe/memory", MASKED, "mpe/simple_spread"])
+
+def diagonal(rows, columns, others):
+    """All pairs. In the fast tests every row and every column is in one pair at least; `others` says what else there
+    is to the rest."""
+    steps = max(len(rows), len(columns))
+    kept = {(rows[i % len(rows)], columns[i % len(columns)]) for i in range(steps)}
+    mark = pytest.mark.full(others)
+    return [pytest.param(r, c, marks=() if (r, c) in kept else mark) for c in columns for r in rows]
+
+
+@pytest.mark.parametrize(
+    ("env_name", "sharing"),
+    diagonal(("probe/memory", MASKED, "mpe/simple_spread"), SHARINGS, "every way to share in every environment"),
+)
 def test_the_update_sees_the_log_probabilities_of_the_rollout(env_name, sharing):
     hyper = replace(SMALL, sharing=sharing)
     _, _, state, _, trajectory = world(env_name, hyper)
@@ -180,7 +193,7 @@ def test_a_dead_agent_with_several_legal_actions_acts_on_zeros():
     state, obs = decided()
     alive = jnp.array([True, False])
     found, blind = (looked(state, seen, alive, False) for seen in (obs, obs.at[1].set(0.0)))
-    assert distance(found._replace(memory=found.memory.actor), blind._replace(memory=blind.memory.actor)) == 0
+    assert_close(found._replace(memory=found.memory.actor), blind._replace(memory=blind.memory.actor))
     living = looked(state, obs, jnp.array([True, True]), False)
     assert distance(found.memory.actor, living.memory.actor) > 1e-2
 
@@ -228,14 +241,16 @@ def test_garbage_in_a_dead_agent_s_entries_changes_nothing():
     )
     update = jax.jit(algorithm.update)
     key = jax.random.key(1)
-    assert distance(update(state, trajectory, key)[0], update(state, spoiled, key)[0]) == 0
+    assert_close(update(state, trajectory, key)[0], update(state, spoiled, key)[0])
 
 
-@pytest.mark.parametrize("sharing", ["shared", "hybrid", "separate"])
+@pytest.mark.parametrize(
+    "sharing", ["hybrid", *(pytest.param(s, marks=pytest.mark.full("every sharing")) for s in ("shared", "separate"))]
+)
 def test_grasp_with_weight_0_is_mappo(sharing):
     plain, _ = iterate("mpe/simple_spread", replace(SMALL, sharing=sharing))
     grasp, metrics = iterate("mpe/simple_spread", replace(SMALL, sharing=sharing, operator="min_norm", weight=0.0))
-    assert distance(plain, grasp) < 1e-6
+    assert_close(plain, grasp, 1e-6)
     assert metrics["u_norm"] > 0
 
 
@@ -251,10 +266,11 @@ def test_tiles_do_not_change_the_result(monkeypatch):
     whole, _ = iterate("mpe/simple_spread", replace(SMALL, operator="min_norm"))
     monkeypatch.setattr(batches, "TILE_ROWS", 9)
     tiled, _ = iterate("mpe/simple_spread", replace(SMALL, operator="min_norm"))
-    assert distance(whole, tiled) < 1e-5
+    assert_close(whole, tiled, 1e-5)
 
 
-def reference_gradients(hyper, state, trajectory, clip=1e9):
+@partial(jax.jit, static_argnums=0)
+def reference_gradients(hyper, state, trajectory):
     """g_i by plain autodiff of the policy gradient A · log π, agent by agent, over whole sequences of chunks."""
     batch = prepare(hyper, state, trajectory)
     steps = batch.steps
@@ -277,8 +293,8 @@ def test_at_theta_old_the_surrogates_head_gradient_is_the_policy_gradient(env_na
     hyper = replace(SMALL, operator="min_norm")
     _, _, state, _, trajectory = world(env_name, hyper)
     tiles = tiles_of(hyper, state, trajectory)
-    found = realign.surrogate_gradients(hyper, state.actor, ("head",), tiles)["head"]
-    assert distance(found, reference_gradients(hyper, state, trajectory)) < 1e-6
+    found = surrogate_gradients(hyper, state.actor, ("head",), tiles)["head"]
+    assert_close(found, reference_gradients(hyper, state, trajectory), 1e-6)
 
 
 @pytest.mark.parametrize("sharing", ["shared", "hybrid"])
@@ -287,8 +303,8 @@ def test_per_agent_gradients_average_to_the_shared_gradient(sharing):
     _, _, state, _, trajectory = world(MASKED, hyper)
     tiles = tiles_of(hyper, state, trajectory)
     mean = policy_gradient(hyper, state.actor, tiles)[0].backbone
-    each = realign.surrogate_gradients(hyper, state.actor, ("backbone",), tiles)["backbone"]
-    assert distance(mean, jax.tree.map(lambda g: g.mean(0), each)) < 1e-6
+    each = surrogate_gradients(hyper, state.actor, ("backbone",), tiles)["backbone"]
+    assert_close(mean, jax.tree.map(lambda g: g.mean(0), each), 1e-6)
     assert distance(mean, jax.tree.map(lambda g: g[0], each)) > 1e-5
 
 
@@ -306,15 +322,16 @@ def test_the_common_denominator_is_the_pooled_mean():
         weighted = losses.chosen(log_probs, steps.action) * steps.advantage * steps.alive
         return weighted.sum() / steps.alive.sum()
 
-    assert distance(found, jax.grad(pooled)(state.actor)) < 1e-6
+    assert_close(found, jax.jit(jax.grad(pooled))(state.actor), 1e-6)
 
 
+@cache
 def one_step(hyper, env_name="mpe/simple_spread"):
     """The state before and after one update of a single epoch with plain SGD, and what the consensus should be."""
     _, _, state, _, trajectory = world(env_name, hyper)
     sgd = ppo.Optimisers(optax.sgd(1.0), optax.sgd(1.0))
     state = state._replace(actor_opt=sgd.actor.init(state.actor), critic_opt=sgd.critic.init(state.critic))
-    after, metrics = mappo.learn(hyper, sgd, state, trajectory, jax.random.key(0))
+    after, metrics = jax.jit(partial(mappo.learn, hyper, sgd))(state, trajectory, jax.random.key(0))
     return state, after, metrics, trajectory
 
 
@@ -328,8 +345,8 @@ def test_the_head_moves_by_g_i_plus_beta_u(minibatches):
     if minibatches == 1:
         extra = jax.tree.map(lambda a, b: a - b, after.actor.head, plain.actor.head)
         expected = jax.tree.map(lambda d: jnp.broadcast_to(0.5 * d, (3, *d.shape)), u)
-        assert distance(extra, expected) < 1e-6
-        assert distance(after.actor.backbone, plain.actor.backbone) == 0
+        assert_close(extra, expected, 1e-6)
+        assert_close(after.actor.backbone, plain.actor.backbone)
     np.testing.assert_allclose(metrics["weights"], info.weights, atol=1e-4)
     assert metrics["u_norm"] == pytest.approx(float(optax.tree.norm(u)), rel=1e-4)
 
@@ -340,10 +357,10 @@ def test_without_heads_of_their_own_the_consensus_covers_the_whole_actor(sharing
     before, after, _, trajectory = one_step(hyper)
     _, plain, _, _ = one_step(replace(hyper, weight=0.0))
     tiles = tiles_of(hyper, before, trajectory)
-    u, _ = consensus(realign.surrogate_gradients(hyper, before.actor, ("backbone", "head"), tiles))
+    u, _ = consensus(surrogate_gradients(hyper, before.actor, ("backbone", "head"), tiles))
     extra = jax.tree.map(lambda a, b: a - b, after.actor, plain.actor)
     spread = jax.tree.map(lambda e, d: e - (d[None] if sharing == "separate" else d), extra._asdict(), u)
-    assert max(float(jnp.abs(x).max()) for x in jax.tree.leaves(spread)) < 1e-6
+    assert_close(spread, jax.tree.map(jnp.zeros_like, spread), 1e-6)
     assert optax.tree.norm(u["backbone"]) > 0
 
 
@@ -354,7 +371,7 @@ def test_the_mean_operator_on_a_shared_backbone_doubles_the_plain_gradient():
     _, plain, _, _ = one_step(replace(hyper, weight=0.0))
     step = jax.tree.map(lambda a, b: a - b, plain.actor.backbone, before.actor.backbone)
     double = jax.tree.map(lambda a, b: a - b, after.actor.backbone, before.actor.backbone)
-    assert distance(double, jax.tree.map(lambda g: 2 * g, step)) < 1e-6
+    assert_close(double, jax.tree.map(lambda g: 2 * g, step), 1e-6)
 
 
 @pytest.mark.parametrize(("refresh", "applied"), [("iteration", 3), ("first", 1)])
@@ -365,13 +382,15 @@ def test_a_held_consensus_is_added_at_every_step_or_at_the_first_only(refresh, a
     tiny = ppo.Optimisers(optax.sgd(1e-4), optax.sgd(1e-4))
     state = state._replace(actor_opt=tiny.actor.init(state.actor), critic_opt=tiny.critic.init(state.critic))
     after, plain = (
-        mappo.variant(hyper)(replace(hyper, weight=weight), tiny, state, trajectory, jax.random.key(0))[0].actor.head
+        jax.jit(partial(mappo.variant(hyper), replace(hyper, weight=weight), tiny))(
+            state, trajectory, jax.random.key(0)
+        )[0].actor.head
         for weight in (1.0, 0.0)
     )
     u, _ = consensus(reference_gradients(hyper, state, trajectory))
     extra = jax.tree.map(lambda a, b: (a - b) / 1e-4, after, plain)
     expected = jax.tree.map(lambda d: jnp.broadcast_to(applied * d, (3, *d.shape)), u)
-    assert distance(extra, expected) < 2e-2 * float(optax.tree.norm(u))
+    assert_close(extra, expected, 2e-2 * float(optax.tree.norm(u)))
 
 
 @pytest.mark.parametrize(
@@ -398,12 +417,13 @@ def test_a_consensus_computed_anew_is_another(refresh):
 def test_without_value_norm_the_critic_learns_raw_returns():
     hyper = replace(SMALL, value_norm=False)
     state, metrics = iterate("mpe/simple_spread", hyper)
-    assert distance(state.value_norm, value_norm.value_norm_init()) == 0
+    assert_close(state.value_norm, value_norm.value_norm_init())
     assert metrics["value_loss"] > 10  # returns of simple_spread are tens, and no unit shrinks them
 
 
-@pytest.mark.parametrize("operator", ["none", "min_norm"])
-@pytest.mark.parametrize("sharing", ["shared", "hybrid", "separate"])
+@pytest.mark.parametrize(
+    ("sharing", "operator"), diagonal(SHARINGS, ("none", "min_norm"), "every way to share with and without a consensus")
+)
 def test_permuting_agents_permutes_the_result(sharing, operator):
     hyper = replace(SMALL, sharing=sharing, operator=operator)
     _, algorithm, state, _, trajectory = world("mpe/simple_spread", hyper)
@@ -422,7 +442,7 @@ def test_permuting_agents_permutes_the_result(sharing, operator):
     own = actors.owned(sharing)
     for part, is_own in zip(actors.Actor._fields, own, strict=True):
         expected = jax.tree.map(lambda x, o=is_own: x[order] if o else x, getattr(one, part))
-        assert distance(expected, getattr(other, part)) < 1e-5
+        assert_close(expected, getattr(other, part), 1e-5)
     if own.head:
         assert distance(one.head, other.head) > 1e-4
 
@@ -490,8 +510,8 @@ def test_mappo_is_ppo():
     assert env.spec.num_agents == 1
     expected = ppo_oracle(hyper, state, trajectory)
     after, _ = jax.jit(algorithm.update)(state, trajectory, jax.random.key(0))
-    assert distance(after.actor, expected["actor"]) < 1e-5
-    assert distance(after.critic, expected["critic"]) < 1e-5
+    assert_close(after.actor, expected["actor"], 1e-5)
+    assert_close(after.critic, expected["critic"], 1e-5)
     assert distance(after.actor, state.actor) > 1e-3
 
 
@@ -499,7 +519,7 @@ def test_mappo_is_ppo():
 def test_all_ways_to_share_are_one_and_u_is_the_gradient_itself():
     results = [iterate("mpe/simple", replace(SMALL, sharing=s)) for s in ("shared", "hybrid", "separate")]
     for state, _ in results[1:]:
-        assert distance(jax.tree.map(jnp.squeeze, results[0][0].actor), jax.tree.map(jnp.squeeze, state.actor)) < 1e-6
+        assert_close(jax.tree.map(jnp.squeeze, results[0][0].actor), jax.tree.map(jnp.squeeze, state.actor), 1e-6)
     hyper = replace(SMALL, operator="min_norm", epochs=1)
     before, _, metrics, trajectory = one_step(hyper, "mpe/simple")
     np.testing.assert_allclose(metrics["weights"], [1.0])
@@ -512,11 +532,11 @@ def test_a_gradient_that_is_not_finite_changes_no_parameter_and_is_counted():
     _, algorithm, state, _, trajectory = world("mpe/simple_spread", hyper)
     poisoned = trajectory._replace(reward=trajectory.reward.at[3, 2].set(jnp.nan))
     after, metrics = jax.jit(algorithm.update)(state, poisoned, jax.random.key(0))
-    assert distance(state.actor, after.actor) == 0
-    assert distance(state.actor_opt, after.actor_opt) == 0
-    assert distance(state.critic, after.critic) == 0
+    assert_close(state.actor, after.actor)
+    assert_close(state.actor_opt, after.actor_opt)
+    assert_close(state.critic, after.critic)
     assert metrics["skipped_steps"] == hyper.epochs
-    assert distance(state.value_norm, after.value_norm) == 0
+    assert_close(state.value_norm, after.value_norm)
     healthy, metrics = jax.jit(algorithm.update)(after, trajectory, jax.random.key(0))
     assert metrics["skipped_steps"] == 0
     assert np.isfinite(optax.tree.norm(healthy.actor))

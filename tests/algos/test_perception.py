@@ -76,14 +76,14 @@ def edits(given, agent):
 
 @pytest.mark.parametrize("agent", range(AGENTS))
 @pytest.mark.parametrize("mode", MODES)
-def test_an_agent_s_own_window_moves_what_it_imagines_in_paper_and_only_agent_0_s_in_released(mode, agent):
+def test_an_agent_s_own_window_moves_what_it_reconstructs_in_paper_and_only_agent_0_s_in_released(mode, agent):
     params, given = tiny(), window(ages=(7, 7, 7, 7))
     before = rows(params, mode, given)
     for name, edited in edits(given, agent).items():
         after = rows(params, mode, edited)
-        imagined = np.abs(after - before)[:, agent, 1:].max(-1)
+        reconstructed = np.abs(after - before)[:, agent, 1:].max(-1)
         if mode == "paper" or agent == 0:
-            assert (imagined > 1e-5).all(), name
+            assert (reconstructed > 1e-5).all(), name
         else:
             np.testing.assert_array_equal(after[:, agent, 1:], before[:, agent, 1:])
 
@@ -100,7 +100,7 @@ def test_nothing_that_another_agent_holds_touches_an_agent_s_rows(mode, agent):
     assert np.isfinite(before).all()
 
 
-def test_in_released_all_but_agent_0_imagine_a_constant_of_their_own():
+def test_in_released_all_but_agent_0_reconstruct_a_constant_of_their_own():
     found = rows(tiny(), "released", window())
     for agent in range(1, AGENTS):
         np.testing.assert_allclose(found[1:, agent, 1:], found[:1, agent, 1:].repeat(3, 0), atol=1e-5)
@@ -118,7 +118,7 @@ def test_the_own_row_is_first_and_exactly_the_present_input(mode):
 
 
 def test_the_others_follow_in_increasing_order(monkeypatch):
-    """Agent n's imagination of agent m is held at 10 n + m."""
+    """Agent n's reconstruction of agent m is held at 10 n + m."""
 
     def imagine(params, mode, given, agent, dropout_key):
         whom = 10.0 * agent + jnp.arange(AGENTS)
@@ -132,7 +132,7 @@ def test_the_others_follow_in_increasing_order(monkeypatch):
 
 
 @pytest.mark.parametrize("agent", range(AGENTS))
-def test_in_paper_an_agent_imagines_what_is_made_of_its_own_window_in_its_own_place(agent):
+def test_in_paper_an_agent_reconstructs_the_others_from_its_own_window_in_its_own_place(agent):
     """What was done stands beside what was seen then; the present action, and what was before the episode, nowhere."""
     params, given = tiny(), window()
     found = rows(params, "paper", given)
@@ -270,7 +270,7 @@ def test_in_released_they_are_too_but_for_the_leak_to_agent_0_at_the_first_step(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_nobody_perceives_what_is_still_to_come(mode):
+def test_reconstructions_do_not_depend_on_later_steps(mode):
     params, (seen, done), now = tiny(), episodes(), 2
     future = np.array(seen), np.array(done)
     future[0][now + 1 :], future[1][now:] = np.nan, np.nan

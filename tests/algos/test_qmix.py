@@ -16,12 +16,12 @@ from qmix_cases import (
     SGD,
     SMALL,
     SPEC,
+    acting,
     agent_values,
     apart,
     case,
     changed,
     difference,
-    distance,
     fetched,
     garbage,
     goals,
@@ -41,8 +41,9 @@ from qmix_cases import (
     team_values,
     uncut,
 )
+from trees import assert_close, distance
 
-from grasp.algos import exploration, qmix, replay_buffer
+from grasp.algos import qmix, replay_buffer
 from grasp.algos.replay_buffer import Episodes
 from grasp.envs import base as envs
 from grasp.nn import actor as actors
@@ -93,7 +94,7 @@ def test_the_loss_takes_its_lambda_its_discount_its_scale_and_its_limit(trace, g
 
 @pytest.mark.parametrize(("env_steps", "left"), [(0, 1.0), (250, 0.75), (1000, 0.0), (4000, 0.0)])
 @pytest.mark.parametrize("gamma_on", ["gradient", "update"])
-def test_with_decay_the_step_falls_to_zero_in_a_line_over_that_many_environment_steps(gamma_on, env_steps, left):
+def test_with_decay_the_step_size_anneals_linearly_to_zero_over_that_many_environment_steps(gamma_on, env_steps, left):
     given = case("hybrid")
     hyper = replace(given.hyper, gamma_on=gamma_on, scope="heads")
     whole, _ = one_step(hyper, ADAM, *given[:3])
@@ -101,16 +102,16 @@ def test_with_decay_the_step_falls_to_zero_in_a_line_over_that_many_environment_
     after, _ = improve(replace(hyper, decay=1000), ADAM)(state, holding(given.batch), jax.random.key(0))
     moved = difference(qmix.Networks(after.agent, after.mixer), given.online)
     assert norm(whole) > 1e-3
-    assert distance(moved, jax.tree.map(lambda x: left * x, whole)) < 1e-6
+    assert_close(moved, jax.tree.map(lambda x: left * x, whole), 1e-6)
 
 
 @pytest.mark.parametrize("sharing", ["shared", "hybrid"])
 def test_the_agents_path_gradients_sum_to_the_ordinary_gradient(sharing):
     given = case(sharing)
     plain, metrics = gradient(replace(given.hyper, operator="none", scope="heads"))(*given[:3])
-    assert distance(summed(sharing, given.paths), plain.agent) < 1e-5
-    assert distance(given.mixer, plain.mixer) < 1e-5
-    assert distance(metrics, given.metrics) < 1e-5
+    assert_close(summed(sharing, given.paths), plain.agent, 1e-5)
+    assert_close(given.mixer, plain.mixer, 1e-5)
+    assert_close(metrics, given.metrics, 1e-5)
     for part in given.paths:
         for leaf in jax.tree.leaves(part):
             assert np.abs(leaf[0] - leaf[1]).max() > 1e-3
@@ -122,9 +123,9 @@ def test_tiles_do_not_change_the_gradient(monkeypatch):
     tiled, metrics = fetched(partial(qmix.td_gradient, given.hyper, look=partial(qmix.inputs_along, given.hyper)))(
         *given[:3]
     )
-    assert distance(given.paths, tiled.agent) < 1e-5
-    assert distance(given.mixer, tiled.mixer) < 1e-5
-    assert distance(given.metrics, metrics) < 1e-5
+    assert_close(given.paths, tiled.agent, 1e-5)
+    assert_close(given.mixer, tiled.mixer, 1e-5)
+    assert_close(given.metrics, metrics, 1e-5)
 
 
 @pytest.mark.parametrize("longest", range(1, SPEC.horizon + 1))
@@ -144,12 +145,12 @@ def test_a_batch_of_short_episodes_cut_to_its_length_has_the_loops_loss_and_grad
 
 
 @pytest.mark.parametrize("operator", ["none", "min_norm"])
-def test_what_stands_behind_an_episode_s_end_changes_nothing_at_all(operator):
+def test_what_stands_in_the_padding_of_an_episode_changes_nothing_at_all(operator):
     given = case("hybrid")
     hyper = given.hyper if operator == "min_norm" else replace(given.hyper, operator="none", scope="heads")
     found = gradient(hyper)(*given[:3])
     for value in (0.0, -7.0, 1e4):
-        assert distance(found, gradient(hyper)(given.online, given.target, garbage(given.batch, value))) == 0
+        assert_close(found, gradient(hyper)(given.online, given.target, garbage(given.batch, value)))
 
 
 def test_the_terminal_transition_has_its_share():
@@ -172,7 +173,7 @@ def test_the_terminal_transition_has_its_share():
             assert abs(expected) > 1e-3
 
 
-def test_what_followed_the_last_step_counts_where_an_episode_was_cut_and_not_where_it_ended():
+def test_what_followed_the_last_step_counts_where_an_episode_was_truncated_and_not_where_it_terminated():
     given = case("hybrid")
     for e in range(SMALL.batch):
         last = int(given.batch.length[e])
@@ -182,7 +183,10 @@ def test_what_followed_the_last_step_counts_where_an_episode_was_cut_and_not_whe
             avail=changed(given.batch.avail, (e, last), True),
         )
         found, _ = gradient(given.hyper)(given.online, given.target, other)
-        assert (distance(found.agent, given.paths) == 0) == bool(given.batch.terminated[e])
+        if given.batch.terminated[e]:
+            assert_close(found.agent, given.paths)
+        else:
+            assert distance(found.agent, given.paths) > 0
 
 
 def test_the_online_network_s_order_of_actions_reaches_the_targets_and_nothing_else_of_it():
@@ -204,7 +208,7 @@ def test_plain_qmix_takes_a_step_of_clipped_adam_along_the_gradient():
     plain = qmix.Networks(summed("hybrid", given.paths), given.mixer)
     hyper = replace(given.hyper, operator="none", scope="heads")
     moved, metrics = one_step(hyper, ADAM, *given[:3])
-    assert distance(moved, adam_by_hand(plain)) < 1e-6
+    assert_close(moved, adam_by_hand(plain), 1e-6)
     assert metrics["grad_norm"] == pytest.approx(norm(plain), rel=1e-5)
     assert metrics["grad_norm"] > SMALL.max_grad_norm
     assert metrics["loss"] == pytest.approx(float(given.metrics["loss"]), rel=1e-5)
@@ -294,7 +298,7 @@ def test_the_rule_is_gamma_times_g_plus_u_and_the_sum_where_parameters_are_share
     hyper = replace(given.hyper, scope=scope)
     expected = by_hand(sharing, scope, given.paths)
     found = off_policy(hyper)(given.online.agent, out_of_scope_summed(sharing, scope, given.paths), jax.random.key(0))
-    assert distance(found.gradient, summed(sharing, by_gamma(expected))) < 1e-5
+    assert_close(found.gradient, summed(sharing, by_gamma(expected)), 1e-5)
     assert found.factor is None
     factors = expected.factors[GROUPS[sharing, scope][0][0]]
     np.testing.assert_allclose(found.diagnostics["factors"], factors, atol=1e-5)
@@ -310,7 +314,7 @@ def test_grasp_moves_by_the_rule_and_the_mixer_by_its_own_gradient(sharing, scop
     given = case(sharing)
     moved, metrics = one_step(replace(given.hyper, scope=scope), SGD, *given[:3])
     expected = qmix.Networks(summed(sharing, by_gamma(by_hand(sharing, scope, given.paths))), given.mixer)
-    assert distance(moved, expected) < 1e-5
+    assert_close(moved, expected, 1e-5)
     assert metrics["grad_norm"] == pytest.approx(norm(expected), rel=1e-5)
 
 
@@ -324,7 +328,7 @@ def test_gamma_on_update_multiplies_what_the_optimiser_makes():
         head=scaled(expected.factors["head"], update.agent.head),
     )
     moved, metrics = one_step(replace(given.hyper, gamma_on="update"), ADAM, *given[:3])
-    assert distance(moved, qmix.Networks(agent, update.mixer)) < 1e-6
+    assert_close(moved, qmix.Networks(agent, update.mixer), 1e-6)
     np.testing.assert_allclose(metrics["factors"], expected.factors["head"], atol=1e-5)
     assert abs(mean - 1) > 0.1
 
@@ -333,7 +337,7 @@ def test_gamma_on_update_gives_parameters_that_all_share_the_mean_factor():
     given = case("shared")
     expected = by_hand("shared", "heads", given.paths)
     found = off_policy(replace(given.hyper, gamma_on="update"))(given.online.agent, given.paths, jax.random.key(0))
-    assert distance(found.gradient, summed("shared", expected.direction)) < 1e-5
+    assert_close(found.gradient, summed("shared", expected.direction), 1e-5)
     for factor in jax.tree.leaves(found.factor):
         assert factor == pytest.approx(expected.factors["head"].mean(), abs=1e-5)
 
@@ -477,7 +481,7 @@ def test_a_reward_that_is_not_finite_changes_nothing_and_is_counted(kind, poison
     step, key = improve(hyper, optimiser), jax.random.key(0)
     poisoned = given.batch._replace(reward=changed(given.batch.reward, (3, 1), poison))
     after, metrics = step(before, holding(poisoned), key)
-    assert distance(before, after) == 0
+    assert_close(before, after)
     assert metrics["skipped_steps"] == 1
     assert metrics.get("frozen_steps", 0) == 0
     healthy, metrics = step(after, holding(given.batch), key)
@@ -512,84 +516,12 @@ def test_agents_in_another_order_learn_the_same(sharing):
     moved, metrics = one_step(hyper, SGD, *given[:3])
     online, target = (permuted(nets, order, sharing) for nets in (given.online, given.target))
     turned, turned_metrics = one_step(hyper, SGD, online, target, batch)
-    assert distance(permuted(moved, order, sharing), turned) < 1e-5
+    assert_close(permuted(moved, order, sharing), turned, 1e-5)
     assert distance(moved, turned) > 1e-2
     np.testing.assert_allclose(turned_metrics["weights"], metrics["weights"][order], atol=1e-4)
 
 
 # Acting
-
-
-def test_epsilon_falls_in_a_line_over_environment_steps_and_stays():
-    hyper = replace(SMALL, epsilon=0.2, anneal=1000)
-    found = [float(exploration.epsilon(hyper, jnp.asarray(steps))) for steps in (0, 250, 500, 1000, 1001, 10**9)]
-    np.testing.assert_allclose(found, [1.0, 0.8, 0.6, 0.2, 0.2, 0.2], rtol=1e-6)
-
-
-@cache
-def acting(sharing="hybrid", greedy=False):
-    hyper = replace(SMALL, sharing=sharing, epsilon=0.1, anneal=100)
-    return fetched(lambda state, memory, seen, key: qmix.decide(hyper, state, memory, seen, key, greedy))
-
-
-def looked(num_envs, seed=0):
-    """The same observation and the same legal actions in every environment: agent 0 has all of them, 1 has two, 2 has
-    one."""
-    obs = np.random.default_rng(seed).normal(size=(1, 3, SPEC.obs_dim)).astype(np.float32)
-    seen = Observation(
-        obs=obs,
-        state=np.zeros((1, SPEC.state_dim), np.float32),
-        avail=np.array([[[True, True, True], [False, True, True], [True, False, False]]]),
-        alive=np.ones((1, 3), bool),
-    )
-    return jax.tree.map(lambda x: np.repeat(x, num_envs, 0), seen)
-
-
-def decisions(env_steps, number=6000, greedy=False):
-    given, seen = case("hybrid"), looked(number)
-    state = state_of(given.online, given.target, SGD)._replace(env_steps=np.int32(env_steps))
-    memory = qmix.Memory(np.zeros((number, 3, SMALL.hidden), np.float32), np.zeros((number, 3, 3), np.float32))
-    return seen, acting(greedy=greedy)(state, memory, seen, jax.random.key(1))
-
-
-def test_exploring_is_uniform_over_the_legal_actions_and_never_illegal():
-    seen, decision = decisions(env_steps=0)
-    for agent in range(3):
-        share = np.bincount(decision.action[:, agent], minlength=3) / len(decision.action)
-        legal = seen.avail[0, agent]
-        assert (share[~legal] == 0).all()
-        np.testing.assert_allclose(share[legal], 1 / legal.sum(), atol=4 * np.sqrt(0.25 / len(decision.action)))
-
-
-@pytest.mark.parametrize(("env_steps", "epsilon"), [(50, 0.55), (100, 0.1), (10_000, 0.1)])
-def test_each_agent_explores_by_itself_with_probability_epsilon(env_steps, epsilon):
-    _, decision = decisions(env_steps)
-    _, best = decisions(env_steps, number=1, greedy=True)
-    other = decision.action != best.action
-    rate = epsilon * np.array([2 / 3, 1 / 2, 0])
-    bound = 4 * np.sqrt(0.25 / len(other))
-    np.testing.assert_allclose(other.mean(0), rate, atol=bound)
-    assert (other[:, 0] & other[:, 1]).mean() == pytest.approx(rate[0] * rate[1], abs=bound)
-
-
-def test_which_action_is_explored_does_not_depend_on_whether_one_explores():
-    """Of two actions the worse is taken in half of the explorations. If one number decided both, whether to explore
-    and which action to take, it would be a quarter."""
-    keys = jax.random.split(jax.random.key(0), 4000)
-    q, avail = jnp.array([[0.0, 1.0]]), jnp.ones((1, 2), bool)
-    action = jax.vmap(lambda key: exploration.choose(q, avail, jnp.array(0.5), key))(keys)
-    assert (action == 0).mean() == pytest.approx(0.25, abs=0.03)
-
-
-def test_greedy_play_takes_the_best_legal_action_whatever_epsilon_is():
-    given = case("hybrid")
-    seen, decision = decisions(env_steps=0, number=40, greedy=True)
-    team, _ = in_loops(given.online, "hybrid")
-    moment = Episodes(seen.obs[:1], seen.state[:1], seen.avail[:1], np.zeros((0, 3), int), (), 0, False)
-    q = np.stack([agent_values(team[i], i, moment)[0] for i in range(3)])
-    best = np.where(seen.avail[0], q, -np.inf).argmax(-1)
-    assert (decision.action == best).all()
-    assert (best != q.argmax(-1)).any()
 
 
 @pytest.mark.parametrize("sharing", ["shared", "hybrid", "separate"])
@@ -720,8 +652,11 @@ def test_one_gradient_step_for_every_interval_of_episodes_and_none_before_a_batc
     counts = [int(optax.tree.get(state.opt, "count")) for state in states]
     assert counts == [0, *np.cumsum(STEPS)]
     for before, after, steps, found in zip(states, states[1:], STEPS, metrics, strict=False):
-        moved = distance((before.agent, before.mixer, before.opt), (after.agent, after.mixer, after.opt))
-        assert (moved > 1e-5) == (steps > 0)
+        learned = [(state.agent, state.mixer, state.opt) for state in (before, after)]
+        if steps:
+            assert distance(*learned) > 1e-5
+        else:
+            assert_close(*learned)
         assert np.isnan(found["loss"]) == (steps == 0)
         assert found["skipped_steps"] == 0
     np.testing.assert_array_equal([m["finished_episodes"] for m in metrics], np.cumsum(ENDINGS))
@@ -732,9 +667,9 @@ def test_targets_are_copied_every_so_many_episodes_and_constant_in_between():
     assert [int(m["target_copies"]) for m in metrics] == list(COPIES)
     for before, after, steps, copies in zip(states, states[1:], STEPS, COPIES, strict=False):
         if not copies:
-            assert distance(before.target, after.target) == 0
+            assert_close(before.target, after.target)
         elif steps == 1:
-            assert distance(after.target, (after.agent, after.mixer)) == 0
+            assert_close(after.target, (after.agent, after.mixer))
         else:  # at the first of its steps, which went on
             assert distance(before.target, after.target) > 1e-4
             assert distance(after.target, (before.agent, before.mixer)) > 1e-4
@@ -758,7 +693,7 @@ def test_a_whole_update_is_one_step_of_clipped_adam_on_the_stored_episodes():
     uphill, parts = gradient(LEARN)(online, before.target, stored)
     assert metrics[at]["loss"] == pytest.approx(float(parts["loss"]), rel=1e-5)
     moved = difference(qmix.Networks(after.agent, after.mixer), online)
-    assert distance(moved, adam_by_hand(uphill)) < 1e-6
+    assert_close(moved, adam_by_hand(uphill), 1e-6)
 
 
 def test_every_gradient_step_of_an_update_draws_by_itself(monkeypatch):
@@ -802,14 +737,14 @@ def test_seeds_at_once_learn_as_each_alone():
     for place, i in enumerate(at):
         alone = states[i + 1]
         mine = jax.tree.map(lambda x, p=place: x[p], after)
-        assert distance((alone.agent, alone.mixer, alone.target), (mine.agent, mine.mixer, mine.target)) < 1e-5
+        assert_close((alone.agent, alone.mixer, alone.target), (mine.agent, mine.mixer, mine.target), 1e-5)
         assert found["gradient_steps"][place] == metrics[i]["gradient_steps"]
         assert found["loss"][place] == pytest.approx(float(metrics[i]["loss"]), rel=1e-4)
 
 
 def test_a_fresh_state_has_equal_targets_equal_heads_and_no_memory():
     state = fresh()
-    assert distance(state.target, (state.agent, state.mixer)) == 0
+    assert_close(state.target, (state.agent, state.mixer))
     for leaf in jax.tree.leaves(state.agent.head):
         assert (leaf[0] == leaf[1]).all()
     assert norm(qmix.make(LEARN, LONG).memory(4)) == 0

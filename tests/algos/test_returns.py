@@ -10,7 +10,7 @@ GAMMA, LAMBDA = 0.9, 0.8
 
 
 def brute_force(reward, value, next_value, terminated, truncated):
-    """Â_t = Σ_l (γλ)^l δ_{t+l}, the sum cut after the step that ends an episode; δ without future where terminated."""
+    """Â_t = Σ_l (γλ)^l δ_{t+l}, the sum up to the step that ends an episode; δ without future where terminated."""
     steps, envs = reward.shape
     advantage = np.zeros_like(reward)
     for t in range(steps):
@@ -77,7 +77,7 @@ def forward_view(reward, next_value, terminated, gamma, trace):
 
 
 def every_ending(padding, steps=6, seed=0):
-    """An episode of every length, once terminated and once cut, with `padding` behind its end."""
+    """An episode of every length, once terminated and once truncated, with `padding` after its end."""
     rng = np.random.default_rng(seed)
     length = np.tile(np.arange(1, steps + 1), 2)
     terminated = np.repeat([True, False], steps)
@@ -112,7 +112,7 @@ def test_lambda_0_is_the_one_step_target():
             assert found[t, e] == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
-def test_lambda_1_is_monte_carlo_and_values_matter_only_where_an_episode_was_cut():
+def test_lambda_1_is_monte_carlo_and_values_matter_only_where_an_episode_was_truncated():
     reward, next_value, length, terminated = every_ending(1e6)
     found = targets_of(reward, next_value, length, terminated, GAMMA, 1.0)
     other = targets_of(reward, 1.0 - 3.0 * next_value, length, terminated, GAMMA, 1.0)

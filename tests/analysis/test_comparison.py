@@ -525,7 +525,7 @@ def test_binned_training_metric_keeps_its_mean():
 
 
 @pytest.mark.parametrize(("steps", "expected"), [(0, "0"), (950, "950"), (1500, "1.5k"), (1_228_800, "1.2288M")])
-def test_short_steps(steps, expected):
+def test_numbers_of_steps_are_abbreviated_without_rounding(steps, expected):
     assert short(steps) == expected
 
 

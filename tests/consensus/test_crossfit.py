@@ -321,7 +321,7 @@ def test_u_is_a_combination_of_the_mean_gradients_and_the_certificate_is_for_the
 
 
 @pytest.mark.parametrize(("run", "shape"), [(CROSSFIT, (4, 5, 300)), (MEAN, (2, 1, 4))], ids=["min_norm", "one agent"])
-def test_zero_gradients(run, shape):
+def test_zero_gradients_are_stationary_and_carry_no_signal(run, shape):
     u, info, extra = run(jnp.zeros(shape))
     assert not np.any(u)
     assert float(jnp.sum(info.weights)) == pytest.approx(1)
@@ -388,7 +388,7 @@ def test_double_precision_is_kept(x64):
     np.testing.assert_allclose(info.weights, min_norm_points(np.linalg.cholesky(P)[None])[0][0], atol=1e-8)
 
 
-def test_errors():
+def test_gradients_without_equal_folds_are_refused_in_one_sentence():
     with pytest.raises(
         ValueError, match=r"^the gradients come from 1 fold; give 2 or more, to tell noise from signal$"
     ):

@@ -146,7 +146,7 @@ def test_jit_and_vmap_agree_with_the_plain_call():
         np.testing.assert_allclose(alone["g"], oracle.min_norm(np.asarray(g[i], np.float64)), atol=1e-5)
 
 
-def test_errors():
+def test_gradients_without_one_agent_axis_are_refused_in_one_sentence():
     with pytest.raises(
         ValueError, match=r"^the gradients are an empty tree; pass a pytree of arrays with a leading agent"
     ):

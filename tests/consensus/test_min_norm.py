@@ -36,13 +36,13 @@ def check_family(name: str, num: int, dtype: type) -> None:
 
 @pytest.mark.parametrize("num", [1, 2, 3, 10, 27, 64, 256])
 @pytest.mark.parametrize("name", oracle.FAMILIES)
-def test_accuracy_float32(name, num):
+def test_in_float32_u_is_the_shortest_vector_up_to_rounding(name, num):
     check_family(name, num, np.float32)
 
 
 @pytest.mark.parametrize("num", [1, 2, 3, 10, 27, 64, 256])
 @pytest.mark.parametrize("name", oracle.FAMILIES)
-def test_accuracy_float64(name, num, x64):
+def test_in_float64_u_is_the_shortest_vector_up_to_rounding(name, num, x64):
     check_family(name, num, np.float64)
 
 
@@ -56,7 +56,7 @@ def test_residual_measures_the_violation(x64):
     assert Status(int(info.status)) is Status.UNCERTIFIED
 
 
-def test_statuses():
+def test_the_status_says_whether_weights_are_certified_and_if_not_why():
     assert Status(int(SOLVE(jnp.diag(jnp.array([1.0, 2.0]))).status)) is Status.CERTIFIED
     assert Status(int(SOLVE(jnp.array([[1.0, -1.0], [-1.0, 1.0]])).status)) is Status.STATIONARY
     indefinite = SOLVE(jnp.array([[1.0, -1.2], [-1.2, 1.0]]))

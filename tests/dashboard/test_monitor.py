@@ -30,7 +30,7 @@ def age(folder, seconds):
         (history() + b"x" * (1 << 20), 5, "live"),  # no complete line at its end
     ],
 )
-def test_states(tmp_path, data, seconds, expected):
+def test_a_run_is_starting_live_stopped_or_finished_by_its_last_record_and_its_age(tmp_path, data, seconds, expected):
     run = write_run(tmp_path / "run", {0: data})
     age(run, seconds)
     assert only(refreshed(tmp_path)).state(time.time()) == expected

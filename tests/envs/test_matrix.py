@@ -15,7 +15,7 @@ PENALTY = {(0, 0): 10, (0, 1): 0, (0, 2): -100, (1, 0): 0, (1, 1): 2, (1, 2): 0,
 
 
 @pytest.mark.parametrize(("task", "table"), [("climbing", CLIMBING), ("penalty", PENALTY)])
-def test_every_cell(task, table):
+def test_every_joint_action_pays_its_cell_of_the_table_and_terminates(task, table):
     env = make(f"matrix/{task}")
     env_state, _ = env.reset(jax.random.key(0))
     for joint in itertools.product(range(3), repeat=2):

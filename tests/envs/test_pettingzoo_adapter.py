@@ -125,7 +125,7 @@ def episode(simulator, seed):
         ("pettingzoo.sisl.pursuit_v5", {"max_cycles": 7}, (8, 147, 768, 5, 7, "pettingzoo")),
     ],
 )
-def test_sizes(task, options, sizes):
+def test_the_spec_and_the_arrays_have_the_sizes_of_the_environment(task, options, sizes):
     simulator = adapter.make(task, **options)
     spec = simulator.spec
     names = ("num_agents", "obs_dim", "state_dim", "num_actions", "horizon", "package")

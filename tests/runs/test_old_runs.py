@@ -31,7 +31,7 @@ EVERY = pytest.mark.full("every algorithm")
 TIERED = [name if name in ("grasp-mappo", "qmix") else pytest.param(name, marks=EVERY) for name in NAMES]
 KINDS = ("finished", "killed")
 ITERATIONS, KILLED_AT = 3, 2
-"""Of every run; and those that a killed run's newest checkpoint knows. Its journal has one more."""
+"""Of every run; and those that a killed run's newest checkpoint knows. Its metrics log has one more."""
 STEPS_OF_A_SOLVER = "qp_iterations"
 """A metric that rounding may change by a whole number."""
 
@@ -44,7 +44,7 @@ def importable(monkeypatch):
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
-    """The folder with `finished/NAME` and `killed/NAME`. Nobody may write there."""
+    """The folder with `finished/NAME` and `killed/NAME`. Read-only."""
     folder = tmp_path_factory.mktemp("runs_3e33e2b")
     for name in NAMES:
         unpack(name, folder)

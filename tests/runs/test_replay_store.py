@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from trees import assert_close
 
 from grasp.algos import replay_buffer
 from grasp.runs import checkpoint, replay_store
@@ -53,11 +54,6 @@ def played(held, numbers):
     return replay_store.packed(jax.device_get(replay_buffer.numbered(held, jnp.asarray(numbers))))
 
 
-def same(one, other):
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 def test_a_replay_buffer_is_restored_and_continues_exactly(tmp_path):
     append = jax.jit(replay_buffer.append)
     for step, held in enumerate(history(9)):
@@ -66,8 +62,8 @@ def test_a_replay_buffer_is_restored_and_continues_exactly(tmp_path):
         for _ in range(2):
             numbers = range(max(0, int(held.finished) - CAPACITY), int(held.finished))
             assert back.finished == held.finished
-            same(played(back, list(numbers)), played(held, list(numbers)))
-            same(replay_buffer.checkpointed(back), replay_buffer.checkpointed(held)) if _ == 0 else None
+            assert_close(played(back, list(numbers)), played(held, list(numbers)))
+            assert_close(replay_buffer.checkpointed(back), replay_buffer.checkpointed(held)) if _ == 0 else None
             held, back = append(held, rollout(100 + step)), append(back, rollout(100 + step))
     assert held.finished > 2 * CAPACITY
 
@@ -120,4 +116,4 @@ def test_more_episodes_than_the_buffer_holds_may_finish_between_two_checkpoints(
     save(tmp_path, held[-1])
     back = replay_store.restore(tmp_path, jax.device_get(replay_buffer.checkpointed(held[-1])), CAPACITY)
     numbers = list(range(int(held[-1].finished) - CAPACITY, int(held[-1].finished)))
-    same(played(back, numbers), played(held[-1], numbers))
+    assert_close(played(back, numbers), played(held[-1], numbers))

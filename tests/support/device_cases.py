@@ -72,7 +72,7 @@ def equal(number):
 
 
 def faults(number, many):
-    """One device's fault is everybody's; gradients that cancel over devices are zero."""
+    """A fault on one device is reported by all; gradients that cancel over devices are zero."""
     parts = parts_of(jax.random.key(0), number, 27)
     u, info = many(parts | {"row": parts["row"].at[-1, 1, 4].set(jnp.nan)})
     assert info.status == consensus.Status.NON_FINITE
@@ -113,7 +113,7 @@ def compiled(number, algo, **options):
 
 
 def traffic(number):
-    """The consensus of the backbone sends slices of gradients and u, never all gradients; nobody sends observations."""
+    """The consensus of the backbone sends slices of gradients and u, never whole ones; no device sends observations."""
     text, run = compiled(number, "grasp-mappo", scope="backbone", hidden=32)
     num_agents = 2
     gradient = 4 * sum(leaf[0].size for leaf in jax.tree.leaves(run.state.actor.backbone))

@@ -1,11 +1,11 @@
 """Small MAPPO problems: an environment, an algorithm, and a trajectory that it collected; and the parts of an iteration
 as compiled functions. Outside of a compiled function every operation is a program of its own, and each is compiled."""
 
+from dataclasses import replace
 from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from grasp.algos import ablations, grasp, mappo, ppo
 from grasp.algos import minibatches as batches
@@ -14,7 +14,8 @@ from grasp.envs import base as envs
 from grasp.training import rollout
 
 SMALL = Mappo(num_envs=6, rollout=10, chunk=5, epochs=3, hidden=8, lr=3e-3)
-MASKED = "probe/mask_death"
+GRASP = replace(SMALL, operator="min_norm")
+MASKED, SPREAD = "probe/mask_death", "mpe/simple_spread"
 
 prepare = jax.jit(ppo.prepare, static_argnums=0, static_argnames="per_agent")
 policy_gradient = jax.jit(ppo.policy_gradient, static_argnums=0)
@@ -55,12 +56,6 @@ def iterate(env_name, hyper, iterations=3, seed=0):
     for i in range(iterations):
         state, arena, metrics = advance(state, arena, jax.random.key(100 + i))
     return state, metrics
-
-
-def distance(a, b):
-    """The largest difference of two trees of arrays."""
-    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    return max(float(np.abs(np.asarray(x) - np.asarray(y)).max()) for x, y in pairs)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -38,13 +38,6 @@ ADAM = optax.chain(optax.clip_by_global_norm(SMALL.max_grad_norm), optax.adam(SM
 OWNED = {"shared": Actor(False, False), "hybrid": Actor(False, True), "separate": Actor(True, True)}
 
 
-def distance(a, b):
-    return max(
-        (float(np.abs(np.asarray(x) - y).max()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)),
-        default=0.0,
-    )
-
-
 def difference(a, b):
     return jax.tree.map(lambda x, y: np.asarray(x) - np.asarray(y), a, b)
 
@@ -79,7 +72,7 @@ def garbage(batch, value=50.0):
 
 
 def episodes(seed=0, spec=SPEC, number=SMALL.batch):
-    """Episodes of every length, terminated and cut in turn, with nonsense behind their ends."""
+    """Episodes of every length, terminated and truncated in turn, with nonsense in the padding."""
     rng = np.random.default_rng(seed)
     steps, agents, choices = spec.horizon, spec.num_agents, spec.num_actions
     avail = rng.random((number, steps + 1, agents, choices)) < 0.6
@@ -160,7 +153,8 @@ class Case(NamedTuple):
     batch: Episodes
     hyper: Qmix
     paths: Actor
-    """Every agent's own gradient of every part; the first test below compares it with the loops."""
+    """Every agent's own gradient of every part; compared with the loops by
+    `test_the_loss_and_every_agent_s_path_gradient_are_those_of_the_loops` of test_qmix.py."""
     mixer: dict
     metrics: dict
 
@@ -172,6 +166,12 @@ def case(sharing, mixer="monotone"):
     batch = episodes()
     found, metrics = gradient(hyper)(online, target, batch)
     return Case(online, target, batch, hyper, found.agent, found.mixer, metrics)
+
+
+@cache
+def acting(sharing="hybrid", greedy=False):
+    hyper = replace(SMALL, sharing=sharing, epsilon=0.1, anneal=100)
+    return fetched(lambda state, memory, seen, key: qmix.decide(hyper, state, memory, seen, key, greedy))
 
 
 def summed(sharing, paths):
@@ -207,7 +207,7 @@ def two_layers(net, x):
 
 
 def agent_values(params, agent, episode):
-    """Q_i(·) at every moment of one episode, the final one included."""
+    """Q_i(·) at every time step of one episode, the final one included."""
     backbone, head = params
     hidden = len(head["weight"])
     memory, last, found = np.zeros(hidden), np.zeros(head["weight"].shape[1]), []

@@ -405,7 +405,7 @@ class Qmix:
                 self.episodes.append(self.running.pop(b))
 
     def values(self, team, episode):
-        """Q_i(·) at every moment, the last included: [moment][agent]."""
+        """Q_i(·) at every time step, the last included: [time step][agent]."""
         along = []
         for i, net in enumerate(team):
             memory, last = (torch.zeros(size).double() for size in net["head.weight"].shape)

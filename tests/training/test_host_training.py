@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from processes import WAIT, lines_of, start, wait_for
 from safetensors.numpy import load_file
+from trees import assert_close
 
 import grasp
 from grasp import envs, runs
@@ -155,8 +156,7 @@ def test_a_run_killed_with_its_simulators_resumes_exactly(here, algo):
     assert gone(here)
     grasp.resume(cut)
     assert lines_of(cut) == lines_of(straight)
-    a, b = (load_file(path / "seed-0" / "policy.safetensors") for path in (straight, cut))
-    assert all((a[name] == b[name]).all() for name in a)
+    assert_close(*(load_file(path / "seed-0" / "policy.safetensors") for path in (cut, straight)))
 
 
 @pytest.mark.full("Ctrl-C")
@@ -192,39 +192,48 @@ def test_simulators_that_always_fail_end_in_a_checkpoint_and_a_sentence(here):
     assert steps == [80 * (k + 1) for k in range(12)]
 
 
-def test_simulators_that_fail_in_an_evaluation_end_in_a_checkpoint_and_resume_with_it(here, monkeypatch):
+EVERY_EVALUATION = pytest.mark.full("the first and the last evaluation")
+
+
+@pytest.mark.parametrize(
+    ("score", "due", "stands_at"),
+    [
+        pytest.param("score", 0, 0, marks=EVERY_EVALUATION),
+        ("score", 1, 2),
+        pytest.param("score_best", 0, 4, marks=EVERY_EVALUATION),
+    ],
+    ids=["first", "second", "last"],
+)
+def test_simulators_that_fail_in_an_evaluation_end_in_a_checkpoint_and_resume_with_it(
+    here, monkeypatch, score, due, stands_at
+):
     sizes = SIZES | {"steps": 80 * 4, "eval_interval": 80 * 2, "restarts": 1}
     config = resolved(configure("mappo", env_of(here), sizes), simulated=True)
     spec, build = envs.make(config.env).spec, loop.build
     straight = runs.create(here / "straight", config, spec)
     loop.train(straight, [0], lambda line: None)
 
-    def fail_in(score: str, due: int):
+    def broken(*given):
         """All simulators fail in one evaluation."""
+        runner, calls = build(*given), itertools.count()
 
-        def broken(*given):
-            runner, calls = build(*given), itertools.count()
+        def fail(*arguments):
+            if next(calls) == due:
+                (here / "broken").touch()
+            return getattr(runner, score)(*arguments)
 
-            def fail(*arguments):
-                if next(calls) == due:
-                    (here / "broken").touch()
-                return getattr(runner, score)(*arguments)
+        return runner._replace(**{score: fail})
 
-            return runner._replace(**{score: fail})
-
-        return broken
-
-    for score, due, stands_at in (("score", 0, 0), ("score", 1, 2), ("score_best", 0, 4)):
-        cut = runs.create(here / f"cut-{stands_at}", config, spec)
-        monkeypatch.setattr(loop, "build", fail_in(score, due))
-        with pytest.raises(GraspError, match=r"and 1 had been replaced before.*continue with: grasp resume"):
-            loop.train(cut, [0], lambda line: None)
-        (here / "broken").unlink()
-        stopped = checkpoint.stored(cut.checkpoints(0))[-1]
-        assert checkpoint.number_of(stopped) == iterations(cut.path) == stands_at
-        monkeypatch.setattr(loop, "build", build)
-        loop.train(cut, [0], lambda line: None)
-        assert lines_of(cut.path) == lines_of(straight.path)
+    stopped = runs.create(here / "stopped", config, spec)
+    monkeypatch.setattr(loop, "build", broken)
+    with pytest.raises(GraspError, match=r"and 1 had been replaced before.*continue with: grasp resume"):
+        loop.train(stopped, [0], lambda line: None)
+    (here / "broken").unlink()
+    newest = checkpoint.stored(stopped.checkpoints(0))[-1]
+    assert checkpoint.number_of(newest) == iterations(stopped.path) == stands_at
+    monkeypatch.setattr(loop, "build", build)
+    loop.train(stopped, [0], lambda line: None)
+    assert lines_of(stopped.path) == lines_of(straight.path)
 
 
 def test_restarts_during_the_last_evaluation_are_logged(here, monkeypatch):

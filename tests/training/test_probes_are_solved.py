@@ -91,8 +91,8 @@ def test_other_parameter_sharing_solves_coordination(sharing):
     assert scores.returned.mean() >= probes.SOLVED["coordination"]
 
 
-# A recurrent critic is not asked about `truncation`: its episodes have two steps, so the third, from which a cut one
-# bootstraps, is a memory it never learns from. What it bootstraps with is tested in test_mappo.py.
+# A recurrent critic is not asked about `truncation`: its episodes have two steps, so the third, from which a truncated
+# one bootstraps, is a memory it never learns from. What it bootstraps with is tested in test_mappo.py.
 @pytest.mark.parametrize(
     ("probe", "critic"),
     tiered([(p, "mlp") for p in probes.VALUES] + [(p, "gru") for p in probes.VALUES if p != "truncation"]),

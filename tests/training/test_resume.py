@@ -11,12 +11,13 @@ import time
 from pathlib import Path
 
 import jax
-import numpy as np
 import pytest
 from processes import WAIT, lines_of, start, wait_for, workers_of
 from safetensors.numpy import load_file
+from trees import assert_close
 
 import grasp
+from grasp import runs
 from grasp.runs import checkpoint
 
 SIZES = {
@@ -27,14 +28,10 @@ SIZES = {
 
 def same_files(one: Path, other: Path) -> None:
     for seed in range(SIZES["seeds"]):
-        a, b = (load_file(p / f"seed-{seed}" / "policy.safetensors") for p in (one, other))
         newest = [checkpoint.stored(p / f"seed-{seed}" / "checkpoints")[-1] for p in (one, other)]
-        whole = [load_file(p) for p in newest]
         assert newest[0].name == newest[1].name
-        for left, right in ((a, b), whole):
-            assert left.keys() == right.keys()
-            for name in left:
-                np.testing.assert_array_equal(left[name], right[name], err_msg=name)
+        assert_close(*map(load_file, newest))
+        assert_close(*(load_file(p / f"seed-{seed}" / "policy.safetensors") for p in (one, other)))
 
 
 @pytest.fixture(scope="module")
@@ -119,22 +116,40 @@ def alone(tmp_path_factory):
     return path
 
 
-def interrupted(path: Path, monkeypatch, fault, after: int) -> None:
-    """Train until writing a checkpoint fails, after `after` others."""
-    real, count = checkpoint.write_atomically, [0]
+def test_a_run_stopped_by_ctrl_c_resumes_bit_for_bit(tmp_path):
+    options, path = ALONE | {"steps": 80 * 120}, tmp_path / "run"  # long enough to be stopped
+    straight = grasp.train("mappo", "probe/memory", out=tmp_path / "straight", **options)
+    words = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    process = start("train", "mappo", "probe/memory", "--out", str(path), *words)
+    wait_for(lambda: len(lines_of(path, 0)) >= 3, process)
+    process.send_signal(signal.SIGINT)
+    output = process.communicate(timeout=WAIT)[0]
+    assert process.returncode == 130, output
+    assert "continue from the last checkpoint with: grasp resume" in output.replace("\n", " ")
+    assert "Traceback" not in output
+    assert lines_of(path, 0)[-1]["kind"] != "absolute", "the run had finished before the signal"
+    grasp.resume(path)
+    assert lines_of(path, 0) == lines_of(straight.path, 0)
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory):
+    """A run that stopped because its fourth checkpoint could not be written."""
+    path, real, count = tmp_path_factory.mktemp("interrupted") / "run", checkpoint.write_atomically, [0]
 
     def failing(target, data):
         count[0] += target.parent.name == "checkpoints"
-        if count[0] > after:
-            raise fault
+        if count[0] > 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
         real(target, data)
 
-    monkeypatch.setattr(checkpoint, "write_atomically", failing)
-    with pytest.raises(grasp.GraspError) as mistake:
-        grasp.train("mappo", "probe/memory", out=path, **ALONE)
-    monkeypatch.setattr(checkpoint, "write_atomically", real)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(checkpoint, "write_atomically", failing)
+        with pytest.raises(grasp.GraspError) as mistake:
+            grasp.train("mappo", "probe/memory", out=path, **ALONE)
     assert "no data lost; fix the cause, then run: grasp resume" in str(mistake.value)
     assert "\n" not in str(mistake.value)
+    return path
 
 
 @pytest.mark.parametrize(
@@ -144,9 +159,8 @@ def interrupted(path: Path, monkeypatch, fault, after: int) -> None:
         (OSError(errno.EROFS, "Read-only file system"), "the directory is read-only"),
     ],
 )
-def test_a_full_or_read_only_disk_loses_nothing(alone, tmp_path, monkeypatch, capsys, fault, words):
-    path = tmp_path / "run"
-    interrupted(path, monkeypatch, fault, after=3)
+def test_a_full_or_read_only_disk_loses_nothing(alone, interrupted, tmp_path, monkeypatch, fault, words):
+    path = shutil.copytree(interrupted, tmp_path / "run")
     assert words in fault_sentence(path, monkeypatch, fault)
     grasp.resume(path)
     assert lines_of(path, 0) == lines_of(alone, 0)
@@ -166,9 +180,8 @@ def fault_sentence(path: Path, monkeypatch, fault) -> str:
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "empty"])
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(alone, tmp_path, monkeypatch, capsys, damage):
-    path = tmp_path / "run"
-    interrupted(path, monkeypatch, OSError(errno.ENOSPC, ""), after=3)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(alone, interrupted, tmp_path, capsys, damage):
+    path = shutil.copytree(interrupted, tmp_path / "run")
     newest = checkpoint.stored(path / "seed-0" / "checkpoints")[-1]
     data = bytearray(newest.read_bytes())
     data[-5] ^= 4
@@ -181,9 +194,8 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(alone, tmp_pat
     assert lines_of(path, 0) == lines_of(alone, 0)
 
 
-def test_where_every_checkpoint_is_damaged_nothing_is_touched(tmp_path, monkeypatch):
-    path = tmp_path / "run"
-    interrupted(path, monkeypatch, OSError(errno.ENOSPC, ""), after=3)
+def test_where_every_checkpoint_is_damaged_nothing_is_touched(interrupted, tmp_path):
+    path = shutil.copytree(interrupted, tmp_path / "run")
     for file in checkpoint.stored(path / "seed-0" / "checkpoints"):
         file.write_bytes(file.read_bytes()[:100])
     before = (path / "seed-0" / "metrics.jsonl").read_bytes()
@@ -192,9 +204,8 @@ def test_where_every_checkpoint_is_damaged_nothing_is_touched(tmp_path, monkeypa
     assert (path / "seed-0" / "metrics.jsonl").read_bytes() == before
 
 
-def test_a_run_whose_configuration_was_edited_is_refused_and_not_touched(tmp_path, monkeypatch):
-    path = tmp_path / "run"
-    interrupted(path, monkeypatch, OSError(errno.ENOSPC, ""), after=3)
+def test_a_run_whose_configuration_was_edited_is_refused_and_not_touched(interrupted, tmp_path):
+    path = shutil.copytree(interrupted, tmp_path / "run")
     config = json.loads((path / "config.json").read_text())
     config["hyper"]["hidden"] = 16
     (path / "config.json").write_text(json.dumps(config))
@@ -204,10 +215,17 @@ def test_a_run_whose_configuration_was_edited_is_refused_and_not_touched(tmp_pat
     assert (path / "seed-0" / "metrics.jsonl").read_bytes() == before
 
 
-def test_a_group_resumes_from_the_newest_checkpoint_that_all_seeds_have(alone, tmp_path):
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """A finished run whose two seeds are one program."""
+    path = tmp_path_factory.mktemp("pair") / "run"
+    grasp.train("mappo", "probe/memory", out=path, **ALONE | {"seeds": 2, "steps": 80 * 6, "eval_interval": 80 * 2})
+    return path
+
+
+def test_a_group_resumes_from_the_newest_checkpoint_that_all_seeds_have(pair, tmp_path):
     """Seeds of one program save one after another; after a kill in between their newest checkpoints differ."""
-    sizes = ALONE | {"seeds": 2, "steps": 80 * 6, "eval_interval": 80 * 2}
-    run = grasp.train("mappo", "probe/memory", out=tmp_path / "run", **sizes)
+    run = runs.find(shutil.copytree(pair, tmp_path / "run"))
     expected = [lines_of(run.path, seed) for seed in (0, 1)]
     cut_back(run.folder(0))
     checkpoint.stored(run.checkpoints(1))[-1].write_bytes(b"")
@@ -226,10 +244,9 @@ def content(run) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file() and path.name != "lock"}
 
 
-def test_a_damaged_line_is_named_before_anything_is_touched_and_the_seeds_can_be_trained_anew(tmp_path):
+def test_a_damaged_line_is_named_before_anything_is_touched_and_the_seeds_can_be_trained_anew(pair, tmp_path):
     """Seed 0 has lost its newest checkpoint, so seed 1's would be removed; seed 0's metrics log is opened first."""
-    sizes = ALONE | {"seeds": 2, "steps": 80 * 6, "eval_interval": 80 * 2}
-    run = grasp.train("mappo", "probe/memory", out=tmp_path / "run", **sizes)
+    run = runs.find(shutil.copytree(pair, tmp_path / "run"))
     expected = [lines_of(run.path, seed) for seed in (0, 1)]
     checkpoint.stored(run.checkpoints(0))[-1].unlink()
     lines = run.metrics_log(1).read_bytes().splitlines(keepends=True)
@@ -251,7 +268,7 @@ def test_a_damaged_line_is_named_before_anything_is_touched_and_the_seeds_can_be
 
 
 def test_the_best_snapshot_may_be_damaged(alone, tmp_path, capsys):
-    run = grasp.train("mappo", "probe/memory", out=tmp_path / "run", **ALONE)
+    run = runs.find(shutil.copytree(alone, tmp_path / "run"))
     best = lines_of(run.path, 0)[-1]["best_env_steps"]
     (run.snapshots(0) / checkpoint.name_of(best)).write_bytes(b"?")
     cut_back(run.folder(0))

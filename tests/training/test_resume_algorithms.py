@@ -1,13 +1,16 @@
 """Every family of algorithms resumes bit for bit after a kill, with its replay buffer."""
 
+import shutil
 import signal
 
 import numpy as np
 import pytest
 from processes import WAIT, lines_of, start, wait_for, workers_of
 from safetensors.numpy import load_file
+from trees import assert_close
 
 import grasp
+from grasp import runs
 from grasp.launch import memory_check
 from grasp.runs import checkpoint, replay_store
 
@@ -38,20 +41,58 @@ def test_a_killed_run_resumes_bit_for_bit(algo, tmp_path):
     assert lines_of(path, 0) == lines_of(straight, 0)
     folders = [p / "seed-0" / "checkpoints" for p in (path, straight)]
     for left, right in zip(*(checkpoint.stored(folder)[-1:] for folder in folders), strict=True):
-        one, other = load_file(left), load_file(right)
-        assert one.keys() == other.keys()
-        for name in one:
-            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+        assert_close(load_file(left), load_file(right))
     ends = [[replay_store.span_of(p)[1] for p in replay_store.stored(folder)[-1:]] for folder in folders]
     assert ends[0] == ends[1]
     assert bool(ends[0]) == ("buffer" in options)
 
 
+BRIEF = {
+    "grasp-happo": SIZES | OWN["grasp-happo"],
+    "ma2e": SIZES | OWN["ma2e"] | {"pretrain": 160, "fine_tune": 80, "pretraining_counts": False},
+}
+"""MA2E pretrains for two iterations, then learns, and trains its autoencoder in every iteration."""
+
+
+@pytest.mark.parametrize("algo", BRIEF)
+def test_a_run_without_its_newest_checkpoint_resumes_bit_for_bit(algo, tmp_path):
+    """As after a kill between the last two checkpoints."""
+    options = BRIEF[algo] | {"steps": 80 * 6, "eval_interval": 80 * 2, "parallel": "vmap"}
+    run = grasp.train(algo, "probe/memory", out=tmp_path / "run", **options)
+    lines, newest = lines_of(run.path, 0), checkpoint.stored(run.checkpoints(0))[-1]
+    expected = load_file(newest), load_file(run.policy(0))
+    if algo == "ma2e":
+        last = [line for line in lines if line["kind"] == "iteration"][-1]
+        assert last["gradient_steps"] > 0
+        assert last["autoencoder_rounds"] > 0
+    newest.unlink()
+    run.policy(0).unlink()
+    log = run.metrics_log(0).read_bytes().splitlines(keepends=True)
+    run.metrics_log(0).write_bytes(b"".join(log[:-1]))
+    assert checkpoint.stored(run.checkpoints(0)), "there is no checkpoint to resume from"
+    grasp.resume(run.path)
+    assert lines_of(run.path, 0) == lines
+    assert_close((load_file(newest), load_file(run.policy(0))), expected)
+
+
 SHORT = SIZES | OWN["grasp-qmix"] | {"steps": 80 * 14, "parallel": "vmap"}
 
 
-def test_a_damaged_segment_is_named_and_the_checkpoint_before_it_used(tmp_path, capsys):
-    run = grasp.train("qmix", "probe/memory", out=tmp_path / "run", **SHORT)
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A finished run of QMIX."""
+    path = tmp_path_factory.mktemp("trained") / "run"
+    grasp.train("qmix", "probe/memory", out=path, **SHORT)
+    return path
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy of it, to be damaged."""
+    return runs.find(shutil.copytree(trained, tmp_path / "run"))
+
+
+def test_a_damaged_segment_is_named_and_the_checkpoint_before_it_used(run, capsys):
     expected = lines_of(run.path, 0)
     newest = replay_store.stored(run.checkpoints(0))[-1]
     newest.write_bytes(newest.read_bytes()[:-10])
@@ -65,8 +106,7 @@ def test_a_damaged_segment_is_named_and_the_checkpoint_before_it_used(tmp_path, 
     assert lines_of(run.path, 0) == expected
 
 
-def test_missing_segments_are_one_error_and_nothing_is_touched(tmp_path):
-    run = grasp.train("qmix", "probe/memory", out=tmp_path / "run", **SHORT)
+def test_missing_segments_are_one_error_and_nothing_is_touched(run):
     for path in replay_store.stored(run.checkpoints(0)):
         path.unlink()
     before = run.metrics_log(0).read_bytes()
@@ -75,8 +115,7 @@ def test_missing_segments_are_one_error_and_nothing_is_touched(tmp_path):
     assert run.metrics_log(0).read_bytes() == before
 
 
-def test_a_restarted_run_does_not_read_the_episodes_of_the_previous_one(tmp_path):
-    run = grasp.train("qmix", "probe/memory", out=tmp_path / "run", **SHORT)
+def test_a_restarted_run_does_not_read_the_episodes_of_the_previous_one(run):
     expected = lines_of(run.path, 0)
     for path in checkpoint.stored(run.checkpoints(0)):
         path.unlink()
@@ -103,9 +142,7 @@ def test_a_loaded_team_explores_with_the_stored_epsilon(tmp_path):
     assert all(action == actions[0] for action in actions)
 
 
-def test_a_checkpoint_of_a_q_learner_holds_no_finished_episode(tmp_path):
-    sizes = []
-    for buffer in (100, 1000):
-        run = grasp.train("qmix", "probe/memory", out=tmp_path / str(buffer), **SHORT | {"buffer": buffer})
-        sizes.append(checkpoint.stored(run.checkpoints(0))[-1].stat().st_size)
-    assert sizes[0] == sizes[1]
+def test_a_checkpoint_of_a_q_learner_holds_no_finished_episode(run, tmp_path):
+    larger = grasp.train("qmix", "probe/memory", out=tmp_path / "larger", **SHORT | {"buffer": 10 * SHORT["buffer"]})
+    sizes = {checkpoint.stored(r.checkpoints(0))[-1].stat().st_size for r in (run, larger)}
+    assert len(sizes) == 1

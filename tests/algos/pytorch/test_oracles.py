@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from team_rollouts import SPEC, acted, noised, scene
+from trees import assert_close, named
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'grasp-marl[torch]'")
 
@@ -72,28 +73,16 @@ def wide(tree):
     return jax.tree.map(lambda x: np.asarray(x, kinds[np.asarray(x).dtype.kind]), jax.device_get(tree))
 
 
-def named(tree):
-    """A nested dict's arrays by the name of their layer."""
-    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-    return {".".join(str(getattr(k, "key", getattr(k, "name", k))) for k in path): leaf for path, leaf in leaves}
-
-
 def moments(opt, part=lambda tree: tree):
     """The moments of clipped Adam, as optax nests the states of its parts; by their names in PyTorch."""
     return {"exp_avg": part(opt[1][0].mu), "exp_avg_sq": part(opt[1][0].nu)}
 
 
-def compare(found, expected, rtol=1e-9, atol=1e-12):
-    """All numbers, by name; the message names every array that differs."""
+def equal_up_to_rounding(found, expected):
+    """All numbers, by name, up to the rounding of 64 bits; a number may stand for an array of copies of it."""
     assert found.keys() == expected.keys()
-    wrong = []
-    for name, value in expected.items():
-        mine, theirs = np.broadcast_arrays(np.asarray(found[name]), value)
-        error = np.abs(mine - theirs)
-        if not (error <= atol + rtol * np.abs(theirs)).all():
-            at = tuple(map(int, np.unravel_index(np.argmax(error), error.shape)))
-            wrong.append(f"{name}{list(at)} is {mine[at]}, the oracle's is {theirs[at]}")
-    assert not wrong, "\n".join(wrong)
+    pairs = {name: np.broadcast_arrays(np.asarray(found[name]), expected[name]) for name in expected}
+    assert_close(*({name: pair[side] for name, pair in pairs.items()} for side in (0, 1)), atol=1e-12, rtol=1e-9)
 
 
 def agrees(learner, metrics, parts):
@@ -107,7 +96,7 @@ def agrees(learner, metrics, parts):
         for name, mine, theirs in pairs:
             found |= {f"{name}.{layer}": value for layer, value in named(mine).items()}
             expected |= {f"{name}.{layer}": value for layer, value in theirs.items()}
-    compare(found, expected)
+    equal_up_to_rounding(found, expected)
 
 
 def schedule(key, hyper):
@@ -131,7 +120,7 @@ def begun(module, hyper, spec, norm=SEEN_TARGETS):
 
 def ppo_agrees(algorithm, learner, state, trajectory, key):
     after, metrics = jax.device_get(jax.jit(algorithm.update)(state, trajectory, key))
-    compare(after.value_norm._asdict(), dict(zip(after.value_norm._fields, learner.norm, strict=True)))
+    equal_up_to_rounding(after.value_norm._asdict(), dict(zip(after.value_norm._fields, learner.norm, strict=True)))
     actor = (after.actor, moments(after.actor_opt), learner.team)
     agrees(learner, metrics, {"actor": actor, "critic": (after.critic, moments(after.critic_opt), learner.critic)})
     assert 0 < metrics["clip_fraction"] < 1
@@ -157,7 +146,7 @@ def test_acting_records_what_the_networks_say_step_by_step(options, spec):
             memory = oracle.real(trajectory.memory.actor[0, b, i])
             for t in range(STEPS):
                 policy, taken, memory = learner.policy(i, t, b, memory)
-                compare(
+                equal_up_to_rounding(
                     {"memory": trajectory.memory.actor[t + 1, b, i], "log_prob": trajectory.record.log_prob[t, b, i]},
                     {"memory": memory.detach().numpy(), "log_prob": oracle.number(policy.log_prob(taken))},
                 )
@@ -166,7 +155,7 @@ def test_acting_records_what_the_networks_say_step_by_step(options, spec):
             for t in range(STEPS):
                 memory = memory * (not trajectory.first[t, b])
                 value, memory = oracle.judge(learner.critic, oracle.real(trajectory.observation.state[t, *at]), memory)
-                compare(
+                equal_up_to_rounding(
                     {"memory": trajectory.memory.critic[t + 1, *at], "value": trajectory.record.value[t, *at]},
                     {"memory": memory.detach().numpy(), "value": oracle.number(value)},
                 )

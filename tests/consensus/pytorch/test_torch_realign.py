@@ -54,7 +54,7 @@ def test_weight_scales_u():
     close(grads(lists), np.array(G) + 0.5 * U)
 
 
-def test_another_operator():
+def test_another_operator_adds_its_own_direction():
     lists = separate()
     realign_(lists, operator="mean")
     close(grads(lists), np.array(G) + [1.0, 0.5])

@@ -48,7 +48,7 @@ def test_results_equal_those_of_jax(operator, case):
 
 
 @pytest.mark.parametrize("operator", NAMES)
-def test_structure(operator):
+def test_an_operator_is_an_aggregator_of_torchjd_that_keeps_shape_and_dtype(operator):
     aggregator = Consensus(operator)
     assert isinstance(aggregator, GramianWeightedAggregator)
     assert isinstance(aggregator.gramian_weighting, Weighting)

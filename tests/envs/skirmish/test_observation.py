@@ -22,7 +22,7 @@ from grasp.envs.skirmish import observation
 
 
 @pytest.mark.parametrize("task", MAPS)
-def test_masks(task):
+def test_legal_actions_and_living_agents_are_those_of_the_loops(task):
     _, shown = shown_of(task)
     for b, view in enumerate(views(task)):
         expected = [legal_actions(view, n) for n in range(view.num_allies)]
@@ -42,7 +42,7 @@ def test_observations_without_hidden_rows(task, options):
 
 
 @pytest.mark.parametrize("task", MAPS)
-def test_states(task):
+def test_the_state_is_that_of_the_loops(task):
     _, shown = shown_of(task)
     action = np.asarray(random_states(task).last_action)
     for b, view in enumerate(views(task)):
@@ -64,7 +64,7 @@ def agent_state(view: View, n: int, action) -> np.ndarray:
 
 
 @pytest.mark.parametrize("task", ["3m", "MMM2", "terran_5_vs_5", "protoss_5_vs_5"])
-def test_agent_states(task):
+def test_an_agent_s_state_is_the_team_s_and_its_own_relation_to_every_unit(task):
     _, shown = shown_of(task, skirmish.Options(state="agent"))
     spec = skirmish.make(task, state="agent").spec
     assert spec.agent_states

@@ -61,7 +61,7 @@ def earned(names: list[str], num_allies: int, before, after, won: bool, generate
 
 
 @pytest.mark.parametrize("task", ["3s5z_vs_3s6z", "MMM2", "protoss_5_vs_5", "zerg_5_vs_5"])
-def test_rewards(task):
+def test_the_reward_is_what_smac_pays_for_damage_kills_and_wins(task):
     """Damage, kills, regeneration and the bonus for a win. SMAC rewards net regeneration, SMACv2 does not."""
     rng, num_allies = np.random.default_rng(5), SIZES[task][0]
     states = random_states(task)

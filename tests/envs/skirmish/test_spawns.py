@@ -49,7 +49,7 @@ def test_3m_as_measured():
 
 
 @pytest.mark.parametrize("task", FIXED)
-def test_formations(task):
+def test_teams_stand_in_square_formations_without_overlap(task):
     """Square formations from the lower left for allies, rotated by 180° for enemies, medivacs first, without
     overlap."""
     allies, enemies, ally_places, enemy_places = placed(task)

@@ -9,6 +9,7 @@ import pytest
 from processes import lines_of, start, wait_for
 from ray_nodes import MARKS, SMALL, WAIT, die, held, is_below, until
 from rich.console import Console
+from trees import assert_close
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'grasp-marl[ray]'")
 
@@ -88,10 +89,7 @@ def same_files(one: Path, other: Path) -> None:
     """The same snapshots and policy, to the last bit."""
     names = [path.relative_to(one) for path in one.glob("seed-0/**/*.safetensors")]
     assert len(names) > ITERATIONS // 6
-    for name in names:
-        expected, found = load_file(one / name), load_file(other / name)
-        assert expected.keys() == found.keys()
-        assert all((expected[leaf] == found[leaf]).all() for leaf in expected), name
+    assert_close(*({str(name): load_file(run / name) for name in names} for run in (other, one)))
 
 
 @pytest.mark.parametrize("number", [1, 0], ids=["another node", "the node of process 0"])

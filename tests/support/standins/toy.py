@@ -1,4 +1,4 @@
-"""A small simulator for tests; `twin` in tests/envs/test_host.py is the same as a JAX environment.
+"""A small simulator for tests; `twin` in tests/training/test_host_rollout.py is the same as a JAX environment.
 
 `fault` is how it fails and `at` the step, counted over all episodes, at which it does. If the file `once` exists it has
 failed already and does not again. Its first reset takes `slow` seconds, `restless` ignores seeds, and episodes are
