@@ -46,15 +46,19 @@ class Seed:
     """Whether a process on this machine or on another holds the seed's lock."""
     signature: tuple[int, int] = (-1, -1)
     """Size and modification time of the file when `latest` was read."""
+    checked: tuple[int, int] = (-1, -1)
+    """The same when every line was parsed."""
 
     @property
     def env_steps(self) -> int:
         """From the last lines; from the evaluations where the end of the file has no valid line."""
         return self.latest.env_steps if self.latest else max(self.tail.seen.scores, default=0)
 
+    def is_finished(self, planned: int | None, damaged: bool) -> bool:
+        return is_finished(self.latest and self.latest._asdict(), damaged, planned)
+
     def state(self, planned: int | None, now: float) -> State:
-        last = self.latest and self.latest._asdict()
-        if is_finished(last, self.tail.seen.skipped > 0, planned):
+        if self.is_finished(planned, self.tail.seen.skipped > 0):
             return "finished"
         silent = now - self.modified
         if self.is_locked and silent > max(STALLED, 3 * self.latest.gap if self.latest else STALLED):
@@ -106,7 +110,7 @@ class Monitor:
         self.root = resolve_root(directory)
         self.entries: dict[str, Entry] = {}
         self.is_read = False
-        """Whether every file has been read to its end."""
+        """Whether every file has been read to its end, and every line of the finished seeds parsed."""
         self.ready = threading.Event()
         """Set once `entries` has been filled."""
         self._priority: tuple[str, ...] = ()
@@ -135,7 +139,8 @@ class Monitor:
             self._stopped.wait(PERIOD)
 
     def refresh(self) -> None:
-        """List the runs and read the end of every changed file, then read all new lines."""
+        """List the runs and read the end of every changed file, then all new lines; then check the lines of finished
+        seeds, until the next request."""
         entries, locks = self._list(), held_locks()
         for entry in entries.values():
             for seed in entry.seeds.values():
@@ -148,7 +153,18 @@ class Monitor:
             for seed in pending.pop(chosen).seeds.values():
                 while seed.tail.advance() and not self._stopped.is_set():
                     pass
-        self.is_read = not pending
+        self.is_read = not pending and self._check()
+
+    def _check(self) -> bool:
+        """Check the logs that end like a finished seed's, each once unless it changes; whether all are checked."""
+        for entry in self.entries.values():
+            for seed in entry.seeds.values():
+                if seed.is_finished(entry.planned, damaged=False) and seed.checked != seed.signature:
+                    if self._requested.is_set():
+                        return False
+                    seed.tail.check()
+                    seed.checked = seed.signature
+        return True
 
     def _list(self) -> dict[str, Entry]:
         entries = {}

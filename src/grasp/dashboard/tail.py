@@ -1,8 +1,9 @@
 """A growing metrics log, read once from beginning to end.
 
 `Tail` keeps the evaluations. Iterations are most of the file: their first and last bytes identify them, and they are
-not parsed (grasp.dashboard.sampling parses a few of them on request). What is kept of a file is bounded, whatever it
-contains.
+not parsed (grasp.dashboard.sampling parses a few of them on request) until the log seems to be that of a finished seed.
+Then every line is parsed once, since a seed with a damaged line is not finished. What is kept of a file is bounded,
+whatever it contains.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from grasp.dashboard.discovery import open_inside
-from grasp.runs.metrics_log import ITERATION, LONGEST_LINE, Block, Reader, is_number, parse
+from grasp.runs.metrics_log import ITERATION, LONGEST_LINE, Block, Reader, is_number, parse, parsed
 from grasp.types import Kind, Metric
 
 MOST_EVALUATIONS = 2000
@@ -34,7 +35,7 @@ class Seen:
 
     offset: int = 0
     skipped: int = 0
-    """Damaged lines. Of the lines of iterations only those without an end count: their values are not read."""
+    """Damaged lines. Of the lines of iterations only those without an end count, until `Tail.check`."""
     scores: dict[int, Score] = field(default_factory=dict)
     """By env steps. A resumed run may repeat an evaluation: its checkpoints continue from the later one."""
     absolute: Score | None = None
@@ -62,6 +63,11 @@ class Tail:
             _take(self.seen, block)
             self.seen.offset = self._reader.offset
         return changed or block is not None
+
+    def check(self) -> None:
+        """Count the damaged lines again, by the values of iterations too."""
+        reader = Reader(self.path, open_inside, end=self.seen.offset)
+        self.seen.skipped = sum(record is None for _, record in parsed(reader))
 
 
 def _take(seen: Seen, block: Block) -> None:

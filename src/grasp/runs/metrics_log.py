@@ -249,6 +249,36 @@ def _signature(path: Path) -> tuple[int, int, int]:
     return (stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
+def parsed(reader: Reader) -> Iterator[tuple[int, Record | None]]:
+    """Every line that is left, with its number; None where it is damaged."""
+    for block in reader.blocks():
+        for number, line in enumerate(block.lines(), block.number):
+            yield number, parse(line)
+
+
+def last_lines(file: BinaryIO, size: int) -> tuple[int, list[bytes]]:
+    """The whole lines among the last `size` bytes of a file, and the offset of the first of them."""
+    start = max(0, os.fstat(file.fileno()).st_size - size)
+    data = os.pread(file.fileno(), size, start)
+    first = data.find(b"\n") + 1 if start else 0
+    return start + first, data[first:].split(b"\n")[:-1]
+
+
+def line_from(file: BinaryIO, offset: int, is_line_start: bool) -> tuple[int, bytes]:
+    """Offset and bytes of the first whole line at or after `offset`; no bytes at the end or if it is too long."""
+    reach = 4096
+    while reach <= LONGEST_LINE:
+        data = os.pread(file.fileno(), reach, offset)
+        first = 0 if is_line_start else data.find(b"\n") + 1
+        end = data.find(b"\n", first)
+        if end >= 0 and (is_line_start or first):
+            return offset + first, data[first:end]
+        if len(data) < reach:
+            break
+        reach *= 4
+    return offset, b""
+
+
 class Records(NamedTuple):
     """A metrics log as it was read."""
 
@@ -266,13 +296,11 @@ class Records(NamedTuple):
 def read(path: Path, end: int | None = None) -> Records:
     """A whole metrics log, or its first `end` bytes; empty where there is none."""
     reader, found, damaged = Reader(path, end=end), [], []
-    for block in reader.blocks():
-        for number, line in enumerate(block.lines(), block.number):
-            record = parse(line)
-            if record is None:
-                damaged.append(number)
-            else:
-                found.append(record)
+    for number, record in parsed(reader):
+        if record is None:
+            damaged.append(number)
+        else:
+            found.append(record)
     return Records(found, damaged, reader.partial)
 
 
