@@ -5,7 +5,8 @@
 
 It may run in another interpreter than the learner, because a simulator may need packages that conflict with JAX's. It
 therefore imports nothing of grasp. SOURCE is an adapter, a file with `make(task, **options)`, called with TASK and
-OPTIONS (a JSON object). The simulator that it returns has
+OPTIONS (a JSON object). For a name that does not exist it raises `LookupError(sentence, name, known, prefix)`, and the
+learner suggests the nearest known name, after the prefix. The simulator that it returns has
 
     spec                 num_agents, obs_dim, state_dim, num_actions, horizon, has_wins, package
     reset(seed)          -> (obs[N, o], state[s], avail[N, a], alive[N])
@@ -169,4 +170,5 @@ if __name__ == "__main__":
         main(sys.argv[1:])
     except (Exception, SystemExit) as error:
         traceback.print_exc()
-        sys.exit(f"fault {sentence(error)}")
+        is_unknown = type(error) is LookupError and len(error.args) == 4
+        sys.exit(f"unknown {json.dumps(error.args)}" if is_unknown else f"fault {sentence(error)}")
