@@ -130,7 +130,11 @@ def close(worker: Worker) -> None:
 
 
 def train_here(task: Task, report: TaskReporter) -> Failure | None:
-    """Train vmapped seeds in this process: two processes should not share an accelerator."""
+    """Train vmapped seeds in this process: two processes should not share an accelerator.
+
+    Records are reported as they are written, not read from the file: a thread that follows the file while this one
+    trains would have to be stopped and its errors carried over, and training in a thread would not receive Ctrl-C.
+    """
     for seed in task.seeds:
         report(task, {"kind": Kind.BEGAN, "seed": seed})
     try:
