@@ -29,9 +29,9 @@ QUIET = 30.0
 STALLED = 600.0
 """Seconds without a line after which a seed whose lock is held counts as stalled, unless its lines are rarer."""
 
-State = Literal["starting", "live", "stalled", "stopped", "finished"]
-RANKED: tuple[State, ...] = ("live", "starting", "stalled")
-"""A run takes the first of these states that any of its seeds has."""
+RunStatus = Literal["starting", "live", "stalled", "stopped", "finished"]
+RANKED: tuple[RunStatus, ...] = ("live", "starting", "stalled")
+"""A run takes the first of these that any of its seeds has."""
 
 
 @dataclass(eq=False)
@@ -52,24 +52,24 @@ class Seed:
     @property
     def env_steps(self) -> int:
         """From the last lines; from the evaluations where the end of the file has no valid line."""
-        return self.latest.env_steps if self.latest else max(self.tail.seen.scores, default=0)
+        return self.latest.env_steps if self.latest else max(self.tail.content.scores, default=0)
 
     def is_finished(self, planned: int | None, damaged: bool) -> bool:
         return is_finished(self.latest and self.latest._asdict(), damaged, planned)
 
-    def state(self, planned: int | None, now: float) -> State:
-        if self.is_finished(planned, self.tail.seen.skipped > 0):
+    def status(self, planned: int | None, now: float) -> RunStatus:
+        if self.is_finished(planned, self.tail.content.skipped > 0):
             return "finished"
         silent = now - self.modified
         if self.is_locked and silent > max(STALLED, 3 * self.latest.gap if self.latest else STALLED):
             return "stalled"
         if self.is_locked or silent < QUIET:
-            return "live" if self.latest or self.tail.seen.scores else "starting"
+            return "live" if self.latest or self.tail.content.scores else "starting"
         return "stopped"
 
 
 @dataclass(eq=False)
-class Entry:
+class RunEntry:
     """One run directory."""
 
     found: Found
@@ -93,13 +93,13 @@ class Entry:
     def env(self) -> str:
         return str(self.config.get("env", "unknown environment"))
 
-    def state(self, now: float) -> State:
-        states = {seed.state(self.planned, now) for seed in self.seeds.values()}
-        if states == {"finished"} and len(self.seeds) >= self.num_seeds:
+    def status(self, now: float) -> RunStatus:
+        found = {seed.status(self.planned, now) for seed in self.seeds.values()}
+        if found == {"finished"} and len(self.seeds) >= self.num_seeds:
             return "finished"
-        for state in RANKED:
-            if state in states:
-                return state
+        for status in RANKED:
+            if status in found:
+                return status
         return "stopped"
 
 
@@ -108,7 +108,7 @@ class Monitor:
 
     def __init__(self, directory: str | Path):
         self.root = resolve_root(directory)
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, RunEntry] = {}
         self.is_read = False
         """Whether every file has been read to its end, and every line of the finished seeds parsed."""
         self.ready = threading.Event()
@@ -166,10 +166,10 @@ class Monitor:
                     seed.checked = seed.signature
         return True
 
-    def _list(self) -> dict[str, Entry]:
+    def _list(self) -> dict[str, RunEntry]:
         entries = {}
         for found in find_runs(self.root):
-            entry = self.entries.get(found.id) or Entry(found)
+            entry = self.entries.get(found.id) or RunEntry(found)
             entry.seeds = {n: entry.seeds.get(n) or Seed(Tail(path)) for n, path in found.logs.items()}
             _read_config(entry)
             if entry.seeds or not entry.problem:  # a foreign config.json without seeds is not a run
@@ -180,7 +180,7 @@ class Monitor:
     def progress(self) -> tuple[int, int]:
         """Bytes read, and bytes in all files."""
         seeds = [seed for entry in list(self.entries.values()) for seed in list(entry.seeds.values())]
-        return sum(seed.tail.seen.offset for seed in seeds), sum(max(seed.signature[0], 0) for seed in seeds)
+        return sum(seed.tail.content.offset for seed in seeds), sum(max(seed.signature[0], 0) for seed in seeds)
 
 
 def _update(seed: Seed, locks: set[int]) -> None:
@@ -209,7 +209,7 @@ def _is_locked_elsewhere(folder: Path) -> bool:
     return time.time() - renewed < STALE and not here().items() <= _object(read_document(path)).items()
 
 
-def _read_config(entry: Entry) -> None:
+def _read_config(entry: RunEntry) -> None:
     """Read config.json if it has changed: resuming with more steps rewrites it."""
     path = entry.found.path / "config.json"
     try:
@@ -237,7 +237,7 @@ def _object(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _set_labels(entries: list[Entry]) -> None:
+def _set_labels(entries: list[RunEntry]) -> None:
     """Label a run by its algorithm; runs of the same algorithm and environment also by their folders.
 
     The path that all folders have in common is omitted.

@@ -18,7 +18,7 @@ import jax
 from grasp.config import Config
 from grasp.envs.host import cores
 from grasp.launch.base import ANY_CORE, EVERY_CORE, Failure, Job, Plan, Task, TaskFollower, TaskReporter, finish
-from grasp.launch.memory_check import check_replay
+from grasp.launch.memory_check import check_replay_memory
 from grasp.training.loop import train, write_errors
 from grasp.types import GraspError, Host, Kind
 
@@ -71,7 +71,7 @@ class LocalLauncher:
         if most > 1:
             raise GraspError(f"--nodes {most} needs a Ray cluster; add --on ray")
         at_once = min(sum(plan.seeds for plan in plans), len(self.cores))
-        return [line for plan in plans if (line := check_replay(plan, at_once))]
+        return [line for plan in plans if (line := check_replay_memory(plan, at_once))]
 
     def train(self, tasks: Sequence[Task], report: TaskReporter) -> list[Failure]:
         if self.job:

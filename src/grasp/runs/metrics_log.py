@@ -20,7 +20,7 @@ import numpy as np
 
 from grasp.types import GraspError, Kind, Metric
 
-Record = dict[str, Any]
+LogRecord = dict[str, Any]
 """One line: `kind`, `env_steps`, `seed`, the metrics by name, and under `wall` the only values in which equal runs
 differ."""
 
@@ -65,7 +65,7 @@ def plain(value: Any) -> Any:
     return np.asarray(value).item()
 
 
-def encode(record: Record) -> bytes:
+def encode(record: LogRecord) -> bytes:
     """The line of a record. Its values must be `plain`."""
     return json.dumps(record, allow_nan=False).encode() + b"\n"
 
@@ -79,7 +79,7 @@ class MetricsWriter:
         self._file = path.open("ab")
         self._file.truncate(keep)
 
-    def write(self, record: Record) -> None:
+    def write(self, record: LogRecord) -> None:
         self._file.write(encode(record))
         self._file.flush()
 
@@ -93,7 +93,7 @@ class MetricsWriter:
             self._file.close()
 
 
-def parse(line: bytes) -> Record | None:
+def parse(line: bytes) -> LogRecord | None:
     """The record on a line, with whole `env_steps`. None where the line is damaged, another program's, or has a value
     of the wrong type."""
     if len(line) > LONGEST_LINE:
@@ -249,7 +249,7 @@ def _signature(path: Path) -> tuple[int, int, int]:
     return (stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
-def parsed(reader: Reader) -> Iterator[tuple[int, Record | None]]:
+def parsed(reader: Reader) -> Iterator[tuple[int, LogRecord | None]]:
     """Every line that is left, with its number; None where it is damaged."""
     for block in reader.blocks():
         for number, line in enumerate(block.lines(), block.number):
@@ -282,14 +282,14 @@ def line_from(file: BinaryIO, offset: int, is_line_start: bool) -> tuple[int, by
 class Records(NamedTuple):
     """A metrics log as it was read."""
 
-    records: list[Record]
+    records: list[LogRecord]
     damaged: list[int]
     """1-based numbers of the lines that are not records."""
     partial: bool
     """Whether the file ends within a line: its process is writing it, or was killed while it did."""
 
     @property
-    def last(self) -> Record | None:
+    def last(self) -> LogRecord | None:
         return self.records[-1] if self.records else None
 
 
@@ -346,7 +346,7 @@ class Follower:
         """Hashes of the lines in the file."""
         self._new_lines()
 
-    def news(self) -> list[Record]:
+    def news(self) -> list[LogRecord]:
         """The records since the last call."""
         return [record for line in self._new_lines() if (record := parse(line)) is not None]
 

@@ -78,7 +78,7 @@ def describe(simulator) -> dict:
     return {name: {"version": version, **simulator.spec}[name] for name in SIZES}
 
 
-class Server:
+class WorkerCopies:
     """The copies of one worker."""
 
     def __init__(self, simulators: list, records: np.ndarray):
@@ -144,12 +144,12 @@ def serve(source: str, task: str, options: str, sizes: dict, records: np.ndarray
     if found != sizes:
         wrong = [name for name in SIZES if found[name] != sizes[name]]
         raise ValueError(f"the simulator's {wrong[0]} is now {found[wrong[0]]}; at first it was {sizes[wrong[0]]}")
-    server = Server(simulators, records)
+    own = WorkerCopies(simulators, records)
     outgoing.write("ok\n")
     for line in incoming:  # until the learner closes the pipe or exits
         command, *copies = line.split()
         for copy in copies:
-            (server.reset if command == "reset" else server.step)(int(copy))
+            (own.reset if command == "reset" else own.step)(int(copy))
         outgoing.write("ok\n")
     for simulator in simulators:
         simulator.close()
