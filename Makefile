@@ -69,7 +69,7 @@ test-cluster: .venv-ray/ready
 	.venv-ray/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,ray]'
 	touch $@
 
-# Debian's packages that are missing: installed by root, named to anybody else.
+# Debian's packages that are missing: installed by root, printed for other users.
 define need_packages
 missing=$$(for p in $(1); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q ' installed$$' || printf '%s ' $$p; done); \
 install="apt-get install -y --no-install-recommends $$missing"; \

@@ -19,6 +19,7 @@ from grasp.analysis.permutation_test import permutation_p
 from grasp.analysis.run_data import ABSOLUTE, LAST, WHOLE, Evaluation, RunData, in_brackets, in_figures, in_p, short
 from grasp.analysis.verdict import sure, verdicts
 from grasp.runs import metrics_log
+from grasp.types import Metric
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE, PAGES = ROOT / "results", ROOT / "docs" / "results.md", ROOT / "docs" / "results"
@@ -31,9 +32,9 @@ WITH_GRASP = (
 )  # fmt: skip
 TOGETHER = ("maps", "comparison", "difference, whole run", "permutation p")
 LOGGED = {
-    "u_ratio": "‖u‖ / mean ‖g‖",
-    "cosine_to_mean": "cosine of u and mean gradient",
-    "weight_entropy": "entropy of weights",
+    Metric.U_RATIO: "‖u‖ / mean ‖g‖",
+    Metric.COSINE_TO_MEAN: "cosine of u and mean gradient",
+    Metric.WEIGHT_ENTROPY: "entropy of weights",
 }
 """Metrics of an iteration that tell the variants of GRASP apart."""
 EARLY = 0.25
@@ -222,13 +223,13 @@ def logged(run: RunData) -> list[str]:
     """Means of what a run's iterations logged: the KL of an update, in the first quarter and overall, and, where a
     consensus was added, the statistics of u."""
     lines = [line for file in sorted(run.path.glob("seed-*/metrics.jsonl")) for line in metrics_log.read(file).records]
-    moved = [(line["env_steps"], line["approx_kl_last"]) for line in lines if "approx_kl_last" in line]
+    moved = [(line["env_steps"], line[Metric.APPROX_KL_LAST]) for line in lines if Metric.APPROX_KL_LAST in line]
     early = [kl for steps, kl in moved if steps <= EARLY * run.config["steps"]]
     of = {name: [line[name] for line in lines if line.get(name) is not None] for name in LOGGED}
     cells = [f"{np.mean(values):.3g}" if values else "–" for values in (early, [kl for _, kl in moved], *of.values())]
     if run.config["hyper"]["control"] != "none":
         return [*cells[:2], *["–"] * (len(LOGGED) + 1)]
-    return [*cells, f"{np.mean(np.array(of['u_ratio']) < NONE):.0%}" if of["u_ratio"] else "–"]
+    return [*cells, f"{np.mean(np.array(of[Metric.U_RATIO]) < NONE):.0%}" if of[Metric.U_RATIO] else "–"]
 
 
 def difference(row: Row, plain: Summary, grasp: Summary) -> tuple[str, str]:

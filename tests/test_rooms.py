@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
 
 import grasp
+from grasp.consensus import diagnose
 from grasp.types import Kind, Metric
 
 ROOT = Path(grasp.__file__).parent
@@ -114,6 +116,30 @@ def test_metrics_and_kinds_of_records_are_named_in_one_place():
     assert found == set(NOT_METRICS), "use grasp.types.Kind and grasp.types.Metric"
 
 
+def metrics() -> set[str]:
+    return {value for name, value in vars(Metric).items() if not name.startswith("_")}
+
+
+def test_the_consensus_writes_the_metrics_under_their_names():
+    written = set(diagnose(jnp.eye(3), jnp.full(3, 1 / 3), jnp.ones(())))
+    assert written - metrics() == {"cosine"}, "a matrix, of which the pairs are logged"
+
+
+def test_the_scripts_of_the_page_read_metrics_under_their_names():
+    text = {path.name: path.read_text() for path in (ROOT / "dashboard").glob("*.js")}
+    hints = re.search(r"^const HINTS = \{(.*?)^\};", text["conflict.js"], re.MULTILINE | re.DOTALL)
+    panels = re.search(r"^const PANELS = \[(.*?)^\];", text["conflict.js"], re.MULTILINE | re.DOTALL)
+    assert hints
+    assert panels
+    described = set(re.findall(r"^  (\w+):", hints[1], re.MULTILINE))
+    drawn = set(re.findall(r'name: "(\w+)"', panels[1]))
+    assert drawn | {Metric.COSINES} == described
+    scores = r'\.metrics\.(\w+)|\brun\.(\w+_\w+) !== null|"([a-z]+_[a-z]+)"'
+    read = {name for found in re.findall(scores, text["curves.js"] + text["run_list.js"]) for name in found if name}
+    assert {Metric.RETURN_MEAN, Metric.WIN_RATE} <= read
+    assert (described | read) - metrics() == set()
+
+
 def test_importing_the_library_pulls_in_nothing_heavy_and_changes_no_setting():
     code = (
         "import sys, jax, grasp, grasp.consensus; "
@@ -138,15 +164,22 @@ def test_the_root_has_only_the_nouns_and_the_public_functions():
     } == set(RANK)
 
 
-@pytest.mark.parametrize("name", sorted(set(RANK) - {"api", "types", "version"}))
+WITHIN = [str(path.parent.relative_to(ROOT)) for path in sorted(ROOT.glob("*/*/__init__.py"))]
+"""Rooms within rooms."""
+
+
+@pytest.mark.parametrize("name", sorted(set(RANK) - {"api", "types", "version"}) + WITHIN)
 def test_every_room_says_what_it_holds_what_it_imports_and_where_to_begin(name):
     said = ast.get_docstring(ast.parse((ROOT / name / "__init__.py").read_text())) or ""
-    assert len(said.splitlines()) >= 3, "a room's docstring has some five lines"
+    assert 3 <= len(said.splitlines()) <= 9, "a room's docstring has some five lines"
     assert re.search(r"[Oo]pen\s+`\w+`\s+first", said), "which file to open first"
     allowed = re.search(r"Imports\s([^.]*)\.", said)
     assert allowed, "what the room may import"
     if not re.search("every|below", allowed[1]):
-        found = set().union(*(imports(path) for path in (ROOT / name).rglob("*.py"))) - {name, "version"}
+        found = set().union(*(imports(path) for path in (ROOT / name).rglob("*.py"))) - {
+            name.partition("/")[0],
+            "version",
+        }
         assert found <= set(re.findall(r"\w+", allowed[1])), "it imports more than it says"
 
 

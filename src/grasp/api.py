@@ -103,7 +103,7 @@ def carry_on(
     """Train what is left of a run and show its progress, after some `lines` of text."""
     listeners: list[Reporter] = []
 
-    def tell_all(_: Task, line: dict[str, Any]) -> None:
+    def notify_all(_: Task, line: dict[str, Any]) -> None:
         for listener in listeners:
             listener(line)
 
@@ -115,7 +115,7 @@ def carry_on(
         for line in lines:
             display.print(line)
         display.expect(run, [seed for seed in run.seeds if not is_finished(run, seed)])
-        check_failures(run, launcher.train(tasks_of(run, built), tell_all))
+        check_failures(run, launcher.train(tasks_of(run, built), notify_all))
     return run
 
 

@@ -43,7 +43,8 @@ class Kind:
 
 
 class Metric:
-    """The metrics that are read by name anywhere. `grasp.consensus`, which imports nothing of grasp, writes its own."""
+    """The metrics that are read by name, in Python or in the page's JavaScript. `grasp.consensus` imports nothing of
+    grasp and writes its own names; `tests/test_rooms.py` compares them with these."""
 
     EPISODES = "episodes"
     RETURN_MEAN = "return_mean"
@@ -66,11 +67,17 @@ class Metric:
     SIGNAL = "signal"
     RESIDUAL = "residual"
     MIN_ALIGNMENT = "min_alignment"
+    WEIGHT_ENTROPY = "weight_entropy"
+    COSINE_TO_MEAN = "cosine_to_mean"
     QP_STATUS = "qp_status"
     SKIPPED_STEPS = "skipped_steps"
     UNCERTIFIED_STEPS = "uncertified_steps"
     FROZEN_STEPS = "frozen_steps"
     CLIPPED_FACTORS = "clipped_factors"
+    APPROX_KL = "approx_kl"
+    APPROX_KL_LAST = "approx_kl_last"
+    """Of the last of the update's steps."""
+    TARGET_COPIES = "target_copies"
 
 
 class GraspError(Exception):

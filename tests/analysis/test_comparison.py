@@ -13,6 +13,7 @@ from grasp.analysis.run_data import load_runs, short
 from grasp.analysis.statistics import bootstrap, iqm, probability_of_improvement
 from grasp.analysis.tables import latex, markdown, render
 from grasp.api import compare
+from grasp.config import configure, to_json
 from grasp.types import GraspError
 
 
@@ -88,6 +89,14 @@ def test_an_unfinished_seed_is_warned_of_and_all_use_the_same_score(tmp_path):
     assert has(result.warnings, "unfinished", "seed 1 at 200 of 400")
     assert has(result.warnings, "not every seed has an absolute metric")
     assert "200–400" in text(render(result))
+
+
+def test_a_seed_is_finished_after_whole_iterations(tmp_path):
+    """1,000 steps are three iterations of 320."""
+    run = write_run(tmp_path / "a", {0: (ramp(1.0), 0.9), 1: ramp(1.0)[:2]}, points=(240, 640, 720, 960))
+    options = {"steps": 1000, "num_envs": 16, "rollout": 20, "final_episodes": 320}
+    (run / "config.json").write_text(to_json(configure("mappo", "smax/3m", options)))
+    assert has(compare([run]).warnings, "mappo is unfinished (seed 1 at 640 of 960 env steps)")
 
 
 def test_unequal_steps_and_seeds_between_runs_are_warned_of(tmp_path):
@@ -208,6 +217,7 @@ def test_a_truncated_last_line_is_ignored_and_a_damaged_one_elsewhere_reported(t
     metrics.write_text("\n".join([lines[0], lines[1][:20], *lines[2:]]) + "\n")
     result = compare([run])
     assert has(result.warnings, "seed-0", "line 2")
+    assert has(result.warnings, "mappo is unfinished (the log of seed 0 has a damaged line)")
     assert load_runs([run])[0].seeds[0].curve("win rate")[0].tolist() == [100, 300, 400]
 
 
@@ -216,7 +226,9 @@ def test_records_without_required_keys_are_damaged_lines(tmp_path):
     metrics = run / "seed-1" / "metrics.jsonl"
     broken = ["3", '{"kind": "evaluation"}', '{"kind": "evaluation", "env_steps": 50}']
     metrics.write_text("\n".join(broken) + "\n" + metrics.read_text())
-    assert len(compare([run]).warnings) == 3
+    warnings = compare([run]).warnings
+    assert sum("is left out" in warning for warning in warnings) == 3
+    assert has(warnings, "mappo is unfinished (the log of seed 1 has a damaged line)")
 
 
 @pytest.mark.parametrize(

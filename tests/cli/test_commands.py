@@ -11,6 +11,7 @@ import grasp
 from grasp import cli, runs
 from grasp.config import configure
 from grasp.config.hyperparameters import ALGORITHMS
+from grasp.envs import base as envs
 from grasp.runs.metrics_log import read
 
 FLAGS = [part for name, value in TINY.items() for part in (f"--{name}", str(value))]
@@ -115,6 +116,23 @@ def test_the_run_directory_holds_what_it_should(finished):
     assert len(lines[-1]["returns"]) == TINY["final_episodes"]
     best = max((line for line in lines if line["kind"] == "evaluation"), key=lambda line: line["return_mean"])
     assert lines[-1]["best_env_steps"] == best["env_steps"]
+
+
+def test_evaluate_makes_the_environment_once(finished, monkeypatch, capsys):
+    """Making it may start a simulator."""
+    made, make = [], envs.make
+    monkeypatch.setattr(envs, "make", lambda name: made.append(name) or make(name))
+    assert cli.main(["evaluate", str(finished / "seed-1"), "--episodes", "2", "--json"]) == 0
+    assert made == ["matrix/climbing"]
+    assert not {"win_rate", "wins"} & set(json.loads(capsys.readouterr().out)[0]), "its episodes cannot be won"
+    log = runs.find(finished).metrics_log(1)
+    kept = log.read_bytes()
+    try:
+        log.write_bytes(kept.replace(b'"return_mean": ', b'"win_rate": 0.5, "return_mean": '))
+        assert cli.main(["evaluate", str(finished / "seed-1"), "--episodes", "2", "--json"]) == 0
+    finally:
+        log.write_bytes(kept)
+    assert len(json.loads(capsys.readouterr().out)[0]["wins"]) == 2
 
 
 def test_evaluate_prints_the_protocol_with_the_numbers(finished, capsys):

@@ -47,7 +47,7 @@ def test_symbolic_links_are_not_followed(tmp_path):
     (root / "half" / "config.json").symlink_to(outside / "config.json")
     entry = only(refreshed(root))
     assert sorted(entry.seeds) == [0, 2]
-    assert entry.seeds[2].tail.seen.offset == 0
+    assert entry.seeds[2].tail.content.offset == 0
     assert entry.seeds[2].latest is None
     assert entry.versions == {}
     assert views.conflict(entry, 2)["iterations"] == 0

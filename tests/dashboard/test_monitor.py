@@ -1,4 +1,4 @@
-"""The states of runs and seeds, their labels, and when files are read."""
+"""The status of runs and seeds, their labels, and when files are read."""
 
 import fcntl
 import json
@@ -6,10 +6,12 @@ import os
 import time
 
 import pytest
-from dashboard_runs import as_lines, evaluation, history, only, refreshed, write_run
+from dashboard_runs import as_lines, evaluation, history, iteration, only, refreshed, write_run
 
+from grasp.analysis.run_data import load_runs
 from grasp.dashboard import discovery, monitor
 from grasp.dashboard.monitor import Monitor
+from grasp.dashboard.tail import Tail
 from grasp.runs.lock import here
 
 
@@ -33,13 +35,50 @@ def age(folder, seconds):
 def test_a_run_is_starting_live_stopped_or_finished_by_its_last_record_and_its_age(tmp_path, data, seconds, expected):
     run = write_run(tmp_path / "run", {0: data})
     age(run, seconds)
-    assert only(refreshed(tmp_path)).state(time.time()) == expected
+    assert only(refreshed(tmp_path)).status(time.time()) == expected
 
 
 def test_a_finished_seed_is_not_a_finished_run(tmp_path):
     run = write_run(tmp_path / "run", {0: as_lines(evaluation(1000, 9.0, "absolute"))}, seeds=2)
     age(run, 100)
-    assert only(refreshed(tmp_path)).state(time.time()) == "stopped"
+    assert only(refreshed(tmp_path)).status(time.time()) == "stopped"
+
+
+DONE = as_lines(evaluation(1000, 9.0, "absolute"))
+
+
+def test_a_seed_with_an_iteration_of_the_wrong_type_is_not_finished(tmp_path):
+    """As for `grasp resume` and `grasp compare`, which parse every line."""
+    wrong = as_lines(iteration(500, conflict_rate="hi"))
+    run = write_run(tmp_path / "run", {0: as_lines(evaluation(0, 1.0), iteration(400)) + wrong + DONE})
+    age(run, 100)
+    found = refreshed(tmp_path)
+    assert only(found).status(time.time()) == "stopped"
+    assert only(found).seeds[0].tail.content.skipped == 1
+    (seed,) = load_runs([run])[0].seeds
+    assert not seed.is_finished
+    log = run / "seed-0" / "metrics.jsonl"
+    log.write_bytes(log.read_bytes().replace(b'"hi"', b"0.25"))  # as long as before
+    age(run, 90)
+    found.refresh()
+    assert only(found).status(time.time()) == "finished"
+    assert only(found).seeds[0].tail.content.skipped == 0
+
+
+def test_the_lines_of_a_finished_seed_are_checked_once_and_between_requests(tmp_path, monkeypatch):
+    for name in ("one", "two"):
+        write_run(tmp_path / name, {0: as_lines(evaluation(0, 1.0), iteration(400)) + DONE})
+    write_run(tmp_path / "three", {0: as_lines(evaluation(0, 1.0), iteration(400))})
+    checked, check = [], Tail.check
+    monkeypatch.setattr(Tail, "check", lambda tail: (checked.append(tail.path.parent.parent.name), check(tail)))
+    found = Monitor(tmp_path)
+    found.request()
+    found.refresh()
+    assert (checked, found.is_read) == ([], False)
+    found._requested.clear()
+    found.refresh()
+    found.refresh()
+    assert (sorted(checked), found.is_read) == (["one", "two"], True)
 
 
 def test_a_silent_run_with_a_held_lock_is_live_then_stalled(tmp_path):
@@ -48,10 +87,10 @@ def test_a_silent_run_with_a_held_lock_is_live_then_stalled(tmp_path):
         fcntl.flock(lock, fcntl.LOCK_EX)
         age(run, 300)
         found = refreshed(tmp_path)
-        assert only(found).state(time.time()) == "live"
-        assert only(found).state(time.time() + monitor.STALLED) == "stalled"
+        assert only(found).status(time.time()) == "live"
+        assert only(found).status(time.time() + monitor.STALLED) == "stalled"
     found.refresh()
-    assert only(found).state(time.time()) == "stopped"
+    assert only(found).status(time.time()) == "stopped"
 
 
 def test_a_silent_run_locked_on_another_machine_is_live(tmp_path):
@@ -65,7 +104,7 @@ def test_a_silent_run_locked_on_another_machine_is_live(tmp_path):
     ):
         lock.write_text(json.dumps(holder))
         os.utime(lock, (time.time() - seconds,) * 2)
-        assert only(refreshed(tmp_path)).state(time.time()) == expected
+        assert only(refreshed(tmp_path)).status(time.time()) == expected
 
 
 def test_monitoring_never_takes_the_lock(tmp_path):

@@ -76,7 +76,7 @@ def test_every_skipped_step_is_in_the_sample(path):
     tail = Tail(path)
     while tail.advance():
         pass
-    assert [r["env_steps"] for r in sample(path, tail.seen.flagged) if r["skipped_steps"]] == [333_300]
+    assert [r["env_steps"] for r in sample(path, tail.content.flagged) if r["skipped_steps"]] == [333_300]
 
 
 def test_incomplete_and_oversized_lines_are_not_sampled(path):

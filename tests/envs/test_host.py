@@ -143,6 +143,9 @@ def test_a_full_shared_memory_is_detected_when_it_is_reserved(monkeypatch, tmp_p
     ("task", "options", "sentence"),
     [
         ("tey", {}, "environment 'host/x': there is no task 'tey'; did you mean 'toy'?"),
+        ("TOY", {}, "environment 'host/x': there is no task 'TOY'; did you mean 'toy'?"),
+        ("roy", {}, "environment 'host/x': there is no task 'roy'; did you mean 'zoo.toy'?"),
+        ("combat", {}, "environment 'host/x': there is no task 'combat'; known: toy, joystick"),
         ("toy", {"colour": 1}, "colour"),
     ],
 )

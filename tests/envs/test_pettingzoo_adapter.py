@@ -13,6 +13,7 @@ from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
 import grasp
+from grasp.types import suggest
 
 SOURCE = Path(grasp.__file__).parent / "envs" / "workers" / "pettingzoo.py"
 ZOMBIES = "pettingzoo.butterfly.knights_archers_zombies_v11"
@@ -571,12 +572,6 @@ def test_a_reset_without_agents_is_refused():
     ("task", "options", "kind", "sentence"),
     [
         (
-            "mpe2.simple_spread_v9",
-            {},
-            ModuleNotFoundError,
-            "mpe2 has no module 'simple_spread_v9'; did you mean mpe2.simple_spread_v3?",
-        ),
-        (
             "no_such_zoo.task",
             {},
             ModuleNotFoundError,
@@ -602,6 +597,14 @@ def test_the_error_of_a_task_that_cannot_be_made_names_the_fix(task, options, ki
     with pytest.raises(kind) as error:
         adapter.make(task, **options)
     assert str(error.value) == sentence
+
+
+def test_an_unknown_module_is_reported_with_those_beside_it():
+    with pytest.raises(LookupError) as error:
+        adapter.make("mpe2.simple_spread_v9")
+    mistake, name, known, prefix = error.value.args
+    assert mistake == "mpe2 has no module 'simple_spread_v9'"
+    assert suggest(name, known, prefix=prefix) == "did you mean 'mpe2.simple_spread_v3'?"
 
 
 def test_an_unknown_option_is_named():

@@ -12,6 +12,8 @@ import pytest
 from absl import flags
 from paths import REPOSITORY
 
+from grasp.types import suggest
+
 ADAPTER = REPOSITORY / "src" / "grasp" / "envs" / "workers" / "smac.py"
 STOP, ATTACK = 1, 6
 CASES = {"smac": ("3m", {}), "smacv2": ("10gen_terran", {"game": "smacv2", "n_units": 5})}
@@ -446,9 +448,6 @@ def test_a_missing_map_file_is_named(adapter, monkeypatch, tmp_path, task, name,
 @pytest.mark.parametrize(
     ("task", "options", "message"),
     [
-        ("MMM3", {}, "smac has no map 'MMM3'; did you mean 'MMM2'?"),
-        ("5gen_terran", {"game": "smacv2"}, "did you mean '10gen_terran'?"),
-        ("3m", {"game": "smacv2"}, "it has 10gen_protoss, 10gen_terran, 10gen_zerg"),
         ("3m", {"game": "smacv3"}, "game must be smac or smacv2, not 'smacv3'"),
         ("3m", {"n_units": 5}, "which need game=smacv2"),
         ("10gen_zerg", {"game": "smacv2", "n_units": 0}, "must be at least 1, not 0 and 0"),
@@ -456,6 +455,21 @@ def test_a_missing_map_file_is_named(adapter, monkeypatch, tmp_path, task, name,
 )
 def test_wrong_arguments_are_answered_with_valid_ones(adapter, task, options, message):
     assert message in refused(adapter, ValueError, task, **options)
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "message"),
+    [
+        ("MMM3", {}, "smac has no map 'MMM3'; did you mean 'MMM2'?"),
+        ("5gen_terran", {"game": "smacv2"}, "smacv2 has no map '5gen_terran'; did you mean '10gen_terran'?"),
+        ("3m", {"game": "smacv2"}, "smacv2 has no map '3m'; known: 10gen_protoss, 10gen_terran, 10gen_zerg"),
+    ],
+)
+def test_an_unknown_map_is_reported_with_those_of_the_game(adapter, task, options, message):
+    with pytest.raises(LookupError) as error:
+        adapter.make(task, **options)
+    mistake, name, known, prefix = error.value.args
+    assert f"{mistake}; {suggest(name, known, prefix=prefix)}" == message
 
 
 def test_the_diagnosis_of_a_complete_installation(adapter):

@@ -64,7 +64,7 @@ def refreshed(root: Path) -> Monitor:
     return found
 
 
-def only(found: Monitor) -> monitor.Entry:
+def only(found: Monitor) -> monitor.RunEntry:
     """The monitor's one run."""
     (entry,) = found.entries.values()
     return entry

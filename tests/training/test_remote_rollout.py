@@ -31,11 +31,8 @@ def seeded_toy():
 
 
 @pytest.fixture
-def host(monkeypatch):
-    """The toy; every environment's name stands for it."""
-    made = seeded_toy()
-    monkeypatch.setattr(remote_rollout.envs, "make", lambda name: made)
-    return made
+def host():
+    return seeded_toy()
 
 
 @pytest.fixture
@@ -99,7 +96,8 @@ def test_actions_depend_only_on_the_number_of_the_node(host, opened):
 
 def test_a_worker_plays_a_request_as_the_learner_would(host, opened):
     config, algorithm, _ = made(host)
-    worker, player = opened(RolloutWorker(config, 1, None)), opened(HostPlayer(config, host, algorithm, 1))
+    other, player = (opened(HostPlayer(config, host, algorithm, 1)) for _ in range(2))
+    worker = RolloutWorker(other)
     learner = runner.HostRunner(config, host, algorithm)
     for iteration, fresh in ((5, True), (6, False)):
         state = algorithm.init(jax.random.key(iteration))  # updated in between
@@ -173,7 +171,8 @@ def trained(host, opened, staleness, iterations=7, **fake):
     """Some iterations with two other nodes: their metrics, and the requests."""
     config = config_of(num_envs=6, nodes=3, staleness=staleness, steps=72 * 9, eval_interval=72 * 5)
     algorithm = algos.make(config, host.spec)
-    remote = LocalRollouts([opened(RolloutWorker(config, number, None)) for number in (1, 2)], **fake)
+    players = [opened(HostPlayer(config, host, algorithm, number)) for number in (1, 2)]
+    remote = LocalRollouts([RolloutWorker(player) for player in players], **fake)
     learner = opened(runner.HostRunner(config, host, algorithm, None, remote))
     run = runner.RunState(*runner.one((algorithm.init(jax.random.key(3)), ())), KEY[None], jnp.array([0]))
     lines = []

@@ -22,7 +22,7 @@ from grasp.config.hyperparameters import Mappo
 from grasp.nn import actor as actors
 from grasp.nn.actor import Actor
 from grasp.nn.sharding import Partial
-from grasp.types import Key, Metrics, Trajectory
+from grasp.types import Key, Metric, Metrics, Trajectory
 
 Carry = tuple[State, Consensus | None, Bool[Array, ""]]
 """Passed from step to step of an iteration; the last entry is whether the actor has stopped."""
@@ -61,7 +61,7 @@ def learn(
             gradient = grasp.realign(hyper, gradient, consensus.u, beta)
         moved, actor_stats = ppo.actor_step(optimisers.actor, state, gradient)
         if hyper.trust == "kl_stop":
-            stopped |= policy_stats["approx_kl"] > hyper.kl
+            stopped |= policy_stats[Metric.APPROX_KL] > hyper.kl
             actor, actor_opt = taken_if(~stopped, (moved.actor, moved.actor_opt), (state.actor, state.actor_opt))
             moved = moved._replace(actor=actor, actor_opt=actor_opt)
             actor_stats |= {"halted": stopped.astype(jnp.float32)}

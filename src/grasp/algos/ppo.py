@@ -247,7 +247,7 @@ def surrogate_sum(
     objective = (each * losses.surrogate(ratio, steps.advantage, clip)).sum()
     mean = each / weight.shape[0]
     stats = {
-        "approx_kl": (mean * (ratio - 1.0 - log_ratio)).sum(),
+        Metric.APPROX_KL: (mean * (ratio - 1.0 - log_ratio)).sum(),
         "clip_fraction": (mean * (jnp.abs(ratio - 1.0) > clip)).sum(),
     }
     return objective, stats
@@ -284,4 +284,4 @@ def summary(stats: Metrics) -> Metrics:
     total = {
         name: value.sum() if name.endswith(Metric.SKIPPED_STEPS) else value.mean() for name, value in stats.items()
     }
-    return total | {"approx_kl_last": stats["approx_kl"][..., -1].mean()}
+    return total | {Metric.APPROX_KL_LAST: stats[Metric.APPROX_KL][..., -1].mean()}

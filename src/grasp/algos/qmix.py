@@ -166,7 +166,13 @@ def fit(
     return light._replace(replay=episodes), means | counts | run
 
 
-COUNTED = (Metric.SKIPPED_STEPS, Metric.FROZEN_STEPS, Metric.CLIPPED_FACTORS, Metric.UNCERTIFIED_STEPS, "target_copies")
+COUNTED = (
+    Metric.SKIPPED_STEPS,
+    Metric.FROZEN_STEPS,
+    Metric.CLIPPED_FACTORS,
+    Metric.UNCERTIFIED_STEPS,
+    Metric.TARGET_COPIES,
+)
 """Metrics that add up over the gradient steps of an iteration; the others are means."""
 
 
@@ -197,7 +203,7 @@ def improve(
     target = jax.tree.map(lambda new, old: jnp.where(copy, new, old), online, state.target)
     copied = jnp.where(copy, episodes.finished, state.copied)
     state = state._replace(agent=online.agent, mixer=online.mixer, target=target, opt=opt, copied=copied)
-    return state, stats | ascent | {"target_copies": copy.astype(jnp.float32)}
+    return state, stats | ascent | {Metric.TARGET_COPIES: copy.astype(jnp.float32)}
 
 
 def td_gradient(

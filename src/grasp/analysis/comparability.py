@@ -13,7 +13,7 @@ Iterations of different algorithms differ in length, and comparing runs of diffe
 import numpy as np
 
 from grasp.analysis import statistics
-from grasp.analysis.run_data import ABSOLUTE, LAST, SCORES, RunData, span
+from grasp.analysis.run_data import ABSOLUTE, LAST, SCORES, RunData, SeedData, span
 from grasp.types import GraspError
 
 
@@ -63,11 +63,19 @@ def warnings_of(group: list[RunData], metric: str, final: str) -> list[str]:
 
 
 def _unfinished(run: RunData) -> list[str]:
-    planned, final = run.config.get("steps"), run.config.get("final_episodes")
-    planned = planned if isinstance(planned, int) else 0
-    late = [s for s in run.seeds if not s.is_finished and (s.env_steps < planned or (final and not s.absolute))]
-    seeds, reached = ", ".join(str(s.seed) for s in late), span({s.env_steps for s in late})
-    return [f"{run.label} is unfinished (seed {seeds} at {reached} of {planned:,} env steps)"] if late else []
+    late = [seed for seed in run.seeds if not seed.is_finished]
+    damaged, whole = [s for s in late if s.is_damaged], [s for s in late if not s.is_damaged]
+    planned = "unknown" if run.total_steps is None else f"{run.total_steps:,}"
+    reasons = []
+    if whole:
+        reasons.append(f"seed {_numbers(whole)} at {span({s.env_steps for s in whole})} of {planned} env steps")
+    if damaged:
+        reasons.append(f"the log of seed {_numbers(damaged)} has a damaged line")
+    return [f"{run.label} is unfinished ({'; '.join(reasons)})"] if late else []
+
+
+def _numbers(seeds: list[SeedData]) -> str:
+    return ", ".join(str(seed.seed) for seed in seeds)
 
 
 def _episodes(run: RunData) -> str:

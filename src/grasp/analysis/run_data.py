@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from grasp.analysis.labels import RunIdentity, labels
-from grasp.config import RUN_FIELDS, Config, configure, header, planned_steps
+from grasp.config import EVALUATIONS, RUN_FIELDS, configure, header, planned_steps
 from grasp.config.hyperparameters import ALGORITHMS
 from grasp.runs import CONDENSED, is_seed, locate, read_object
 from grasp.runs.condense import Hashes, hashes_of, sha256
@@ -46,7 +46,9 @@ class SeedData:
     evaluations: tuple[Evaluation, ...]
     absolute: Evaluation | None
     is_finished: bool
-    """Whether it has trained for all of the configured steps."""
+    """Whether it has trained for all of the configured steps, by a log without a damaged line."""
+    is_damaged: bool
+    """Whether its log has a damaged line."""
     training: dict[str, Float[np.ndarray, "2 _"]]
     """Training metric -> (env steps, values), only those in `TRAINING` that the run has."""
     env_steps: int
@@ -83,6 +85,8 @@ class RunData:
     label: str
     config: dict[str, Any]
     versions: dict[str, Any]
+    total_steps: int | None
+    """Environment steps of a finished seed, if known."""
     seeds: tuple[SeedData, ...]
     warnings: tuple[str, ...]
 
@@ -188,7 +192,7 @@ def _load_run(path: Path) -> RunData:
     if only is None:
         warnings += [f"{path}: seed {n} has not begun and is left out" for n in _planned(config) if n not in numbers]
     algo, env = str(config["algo"]), str(config["env"])
-    return RunData(path, algo, env, algo, config, versions, seeds, tuple(warnings))
+    return RunData(path, algo, env, algo, config, versions, total, seeds, tuple(warnings))
 
 
 def _planned(config: dict[str, Any]) -> range:
@@ -227,6 +231,7 @@ def _load_seed(
         evaluations=tuple(points[step] for step in sorted(points)),
         absolute=absolute[-1] if absolute else None,
         is_finished=is_finished(log.last, bool(log.damaged), total_steps),
+        is_damaged=bool(log.damaged),
         training=training,
         env_steps=max((r["env_steps"] for r in records), default=0),
         sha256=digest,
@@ -254,12 +259,11 @@ def _command(algo: str, env: str, config: dict[str, Any]) -> str:
     chosen = config | config.get("hyper", {})
     given = {name: chosen[name] for name in ("preset", "operator", "mixer") if name in chosen}
     try:
-        same = configure(algo, env, given | {"steps": chosen.get("steps", Config.steps)})
-        plain = configure(algo, env, {})
+        same, plain = configure(algo, env, given), configure(algo, env, {})
     except GraspError:
         return ""
     before = {f.name: getattr(same, f.name) for f in RUN_FIELDS} | dataclasses.asdict(same.hyper)
-    before |= {"preset": plain.preset, "steps": plain.steps}
+    before |= {"preset": plain.preset, "eval_interval": max(int(chosen.get("steps", plain.steps)) // EVALUATIONS, 1)}
     before |= {name: getattr(plain.hyper, name) for name in given if name != "preset"}
     own = {name: chosen[name] for name in before if name in chosen and chosen[name] != before[name]}
     flags = [f"--{name} {str(value).lower() if isinstance(value, bool) else value}" for name, value in own.items()]

@@ -8,16 +8,15 @@ from collections.abc import Iterator
 import jax
 
 from grasp import consensus
-from grasp.algos import make
 from grasp.algos.grasp import groups
 from grasp.bench.measure import Line, interleaved, peak_mb, together, workload
 from grasp.bench.speed import line, task
 from grasp.config import Config
 from grasp.config.hyperparameters import Mappo
-from grasp.envs import base as envs
 from grasp.envs.host import cores
 from grasp.launch.local import core_groups
 from grasp.nn.actor import owned
+from grasp.training.runner import make
 from grasp.types import PyTree
 
 ENV = "mpe/simple_spread"
@@ -54,8 +53,8 @@ def received(config: Config, num_devices: int) -> dict[str, float]:
     """Bytes that each device receives per iteration, by purpose (ring algorithms, float32)."""
     h = config.hyper
     assert isinstance(h, Mappo)
-    spec = envs.make(config.env).spec
-    state = jax.eval_shape(make(config, spec).init, jax.random.key(0))
+    env, algorithm = make(config)
+    spec, state = env.spec, jax.eval_shape(algorithm.init, jax.random.key(0))
     fraction = (num_devices - 1) / num_devices
     own = owned(h.sharing)._asdict()
     of_agent = {

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import jax
 
-from grasp import algos
 from grasp.bench.measure import Line, interleaved, peak_mb, workload
 from grasp.envs import base
 from grasp.envs.host import SimulatorPool
 from grasp.training import host_rollout
+from grasp.training.runner import make
 from grasp.types import GraspError, Host
 
 WORKERS = 2
@@ -96,13 +96,12 @@ def is_installed(env: str) -> bool:
 
 
 def measured(case: Case, smoke: bool) -> Iterator[Line]:
-    host = base.make(case.env)
-    assert isinstance(host, Host)
     copies, rollout = (4, 20) if smoke else (case.copies, case.rollout)
     steps = copies * rollout
     with ExitStack() as held:
         config = workload("mappo", case.env, smoke, num_envs=copies, rollout=rollout)
-        algorithm = algos.make(config, host.spec)
+        host, algorithm = make(config)
+        assert isinstance(host, Host)
         pool = SimulatorPool(host, copies, WORKERS, config.deadline, config.restarts)
         held.callback(pool.close)
         envs = host_rollout.HostEnvs(pool, algorithm)

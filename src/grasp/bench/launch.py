@@ -78,10 +78,10 @@ def timer(launcher: Launcher, home: Path, number: int, smoke: bool) -> Callable[
 def suite(home: Path, number: int, smoke: bool) -> list[Task]:
     steps = {"steps": 160 if smoke else STEPS, "eval_interval": 80 if smoke else STEPS // 4}
     given = SMOKE | steps | {"eval_episodes": 4, "final_episodes": 8, "parallel": "processes"}
-    spec = envs.make(ENV).spec
+    env = envs.make(ENV)
     paths = [home / str(seed) for seed in range(number)]
     made = [
-        runs.create(path, configure("mappo", ENV, given | {"seed": seed, "seeds": 1}), spec)
+        runs.create(path, configure("mappo", ENV, given | {"seed": seed, "seeds": 1}), env.spec)
         for seed, path in enumerate(paths)
     ]
-    return [task for one in made for task in tasks_of(one, runner.make(one.config))]
+    return [task for one in made for task in tasks_of(one, runner.make(one.config, env))]

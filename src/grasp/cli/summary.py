@@ -6,7 +6,6 @@ from rich.console import Console
 from rich.table import Table
 
 from grasp.analysis.statistics import wilson
-from grasp.envs import base as envs
 from grasp.runs import Run
 from grasp.runs.metrics_log import plain, read
 from grasp.training.evaluation import Scores
@@ -39,7 +38,8 @@ def shown(value: float | None) -> str:
 
 def score_rows(run: Run, scores: dict[int, Scores], checkpoint: int | None = None) -> list[dict[str, Any]]:
     """An evaluation as plain values, one row per seed. `checkpoint` is the steps of its policy, None for the best."""
-    rows, has_wins = [], envs.make(run.config.env).spec.has_wins
+    logged = (line for seed in run.seeds for line in read(run.metrics_log(seed)).records)
+    rows, has_wins = [], any(Metric.WIN_RATE in line for line in logged)
     for seed, score in scores.items():
         row = {"run": str(run.path), "algo": run.config.algo, "env": run.config.env, "seed": seed, "greedy": True}
         row["checkpoint"] = checkpoint

@@ -29,9 +29,9 @@ QUIET = 30.0
 STALLED = 600.0
 """Seconds without a line after which a seed whose lock is held counts as stalled, unless its lines are rarer."""
 
-State = Literal["starting", "live", "stalled", "stopped", "finished"]
-RANKED: tuple[State, ...] = ("live", "starting", "stalled")
-"""A run takes the first of these states that any of its seeds has."""
+RunStatus = Literal["starting", "live", "stalled", "stopped", "finished"]
+RANKED: tuple[RunStatus, ...] = ("live", "starting", "stalled")
+"""A run takes the first of these that any of its seeds has."""
 
 
 @dataclass(eq=False)
@@ -46,26 +46,30 @@ class Seed:
     """Whether a process on this machine or on another holds the seed's lock."""
     signature: tuple[int, int] = (-1, -1)
     """Size and modification time of the file when `latest` was read."""
+    checked: tuple[int, int] = (-1, -1)
+    """The same when every line was parsed."""
 
     @property
     def env_steps(self) -> int:
         """From the last lines; from the evaluations where the end of the file has no valid line."""
-        return self.latest.env_steps if self.latest else max(self.tail.seen.scores, default=0)
+        return self.latest.env_steps if self.latest else max(self.tail.content.scores, default=0)
 
-    def state(self, planned: int | None, now: float) -> State:
-        last = self.latest and self.latest._asdict()
-        if is_finished(last, self.tail.seen.skipped > 0, planned):
+    def is_finished(self, planned: int | None, damaged: bool) -> bool:
+        return is_finished(self.latest and self.latest._asdict(), damaged, planned)
+
+    def status(self, planned: int | None, now: float) -> RunStatus:
+        if self.is_finished(planned, self.tail.content.skipped > 0):
             return "finished"
         silent = now - self.modified
         if self.is_locked and silent > max(STALLED, 3 * self.latest.gap if self.latest else STALLED):
             return "stalled"
         if self.is_locked or silent < QUIET:
-            return "live" if self.latest or self.tail.seen.scores else "starting"
+            return "live" if self.latest or self.tail.content.scores else "starting"
         return "stopped"
 
 
 @dataclass(eq=False)
-class Entry:
+class RunEntry:
     """One run directory."""
 
     found: Found
@@ -89,13 +93,13 @@ class Entry:
     def env(self) -> str:
         return str(self.config.get("env", "unknown environment"))
 
-    def state(self, now: float) -> State:
-        states = {seed.state(self.planned, now) for seed in self.seeds.values()}
-        if states == {"finished"} and len(self.seeds) >= self.num_seeds:
+    def status(self, now: float) -> RunStatus:
+        found = {seed.status(self.planned, now) for seed in self.seeds.values()}
+        if found == {"finished"} and len(self.seeds) >= self.num_seeds:
             return "finished"
-        for state in RANKED:
-            if state in states:
-                return state
+        for status in RANKED:
+            if status in found:
+                return status
         return "stopped"
 
 
@@ -104,9 +108,9 @@ class Monitor:
 
     def __init__(self, directory: str | Path):
         self.root = resolve_root(directory)
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, RunEntry] = {}
         self.is_read = False
-        """Whether every file has been read to its end."""
+        """Whether every file has been read to its end, and every line of the finished seeds parsed."""
         self.ready = threading.Event()
         """Set once `entries` has been filled."""
         self._priority: tuple[str, ...] = ()
@@ -135,7 +139,8 @@ class Monitor:
             self._stopped.wait(PERIOD)
 
     def refresh(self) -> None:
-        """List the runs and read the end of every changed file, then read all new lines."""
+        """List the runs and read the end of every changed file, then all new lines; then check the lines of finished
+        seeds, until the next request."""
         entries, locks = self._list(), held_locks()
         for entry in entries.values():
             for seed in entry.seeds.values():
@@ -148,12 +153,23 @@ class Monitor:
             for seed in pending.pop(chosen).seeds.values():
                 while seed.tail.advance() and not self._stopped.is_set():
                     pass
-        self.is_read = not pending
+        self.is_read = not pending and self._check()
 
-    def _list(self) -> dict[str, Entry]:
+    def _check(self) -> bool:
+        """Check the logs that end like a finished seed's, each once unless it changes; whether all are checked."""
+        for entry in self.entries.values():
+            for seed in entry.seeds.values():
+                if seed.is_finished(entry.planned, damaged=False) and seed.checked != seed.signature:
+                    if self._requested.is_set():
+                        return False
+                    seed.tail.check()
+                    seed.checked = seed.signature
+        return True
+
+    def _list(self) -> dict[str, RunEntry]:
         entries = {}
         for found in find_runs(self.root):
-            entry = self.entries.get(found.id) or Entry(found)
+            entry = self.entries.get(found.id) or RunEntry(found)
             entry.seeds = {n: entry.seeds.get(n) or Seed(Tail(path)) for n, path in found.logs.items()}
             _read_config(entry)
             if entry.seeds or not entry.problem:  # a foreign config.json without seeds is not a run
@@ -164,7 +180,7 @@ class Monitor:
     def progress(self) -> tuple[int, int]:
         """Bytes read, and bytes in all files."""
         seeds = [seed for entry in list(self.entries.values()) for seed in list(entry.seeds.values())]
-        return sum(seed.tail.seen.offset for seed in seeds), sum(max(seed.signature[0], 0) for seed in seeds)
+        return sum(seed.tail.content.offset for seed in seeds), sum(max(seed.signature[0], 0) for seed in seeds)
 
 
 def _update(seed: Seed, locks: set[int]) -> None:
@@ -193,7 +209,7 @@ def _is_locked_elsewhere(folder: Path) -> bool:
     return time.time() - renewed < STALE and not here().items() <= _object(read_document(path)).items()
 
 
-def _read_config(entry: Entry) -> None:
+def _read_config(entry: RunEntry) -> None:
     """Read config.json if it has changed: resuming with more steps rewrites it."""
     path = entry.found.path / "config.json"
     try:
@@ -221,7 +237,7 @@ def _object(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _set_labels(entries: list[Entry]) -> None:
+def _set_labels(entries: list[RunEntry]) -> None:
     """Label a run by its algorithm; runs of the same algorithm and environment also by their folders.
 
     The path that all folders have in common is omitted.

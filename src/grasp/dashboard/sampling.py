@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from grasp.dashboard.discovery import open_inside
 from grasp.dashboard.tail import Score, number
-from grasp.runs.metrics_log import ITERATION, LONGEST_LINE, parse
+from grasp.runs.metrics_log import ITERATION, last_lines, line_from, parse
 from grasp.types import Metric
 
 END = 64 << 10
@@ -48,10 +48,8 @@ def latest(path: Path) -> Latest | None:
     if file is None:
         return None
     with file:
-        start = max(0, os.fstat(file.fileno()).st_size - END)
-        block = os.pread(file.fileno(), END, start)
-    lines = block.split(b"\n")[1 if start else 0 : -1][-END_LINES:]
-    records = [record for line in lines if (record := parse(line)) is not None]
+        _, lines = last_lines(file, END)
+    records = [record for line in lines[-END_LINES:] if (record := parse(line)) is not None]
     if not records:
         return None
     times = _times(records)
@@ -90,18 +88,20 @@ def sample(path: Path, flagged: Sequence[int] = (), most: int = MOST_SAMPLES) ->
     with file:
         size = os.fstat(file.fileno()).st_size
         stride = 2 ** math.ceil(math.log2(max(size / most, 1)))
-        line_starts = {0, *(offset for offset in flagged if offset < size), _last_iteration(file, size)}
+        line_starts = {0, *(offset for offset in flagged if offset < size), _last_iteration(file)}
         offsets = sorted({*range(0, size, stride), *line_starts})
         found = {record["env_steps"]: record for record in _records_at(file, offsets, line_starts)}
     return [found[step] for step in sorted(found)]
 
 
-def _last_iteration(file: BinaryIO, size: int) -> int:
-    """Where the last complete iteration line begins; 0 if none is near the end."""
-    start = max(0, size - END)
-    block = os.pread(file.fileno(), END, start)
-    begin = block.rfind(b"\n" + ITERATION, 0, block.rfind(b"\n") + 1)
-    return start + begin + 1 if begin >= 0 else 0
+def _last_iteration(file: BinaryIO) -> int:
+    """Where the last whole line of an iteration begins; 0 if none is near the end."""
+    offset, lines = last_lines(file, END)
+    found = 0
+    for line in lines:
+        found = offset if line.startswith(ITERATION) else found
+        offset += len(line) + 1
+    return found
 
 
 def _records_at(file: BinaryIO, offsets: Sequence[int], line_starts: set[int]) -> Iterator[dict[str, Any]]:
@@ -110,27 +110,12 @@ def _records_at(file: BinaryIO, offsets: Sequence[int], line_starts: set[int]) -
     for offset in offsets:
         if offset <= reached:
             continue
-        reached, line = _line_from(file, offset, offset in line_starts)
+        reached, line = line_from(file, offset, offset in line_starts)
         while line and not line.startswith(ITERATION):
-            reached, line = _line_from(file, reached + len(line) + 1, True)
+            reached, line = line_from(file, reached + len(line) + 1, True)
         record = parse(line)
         if record is not None:
             yield record
-
-
-def _line_from(file: BinaryIO, offset: int, is_line_start: bool) -> tuple[int, bytes]:
-    """Offset and bytes of the first complete line at or after `offset`; no bytes at the end or if it is too long."""
-    reach = 4096
-    while reach <= LONGEST_LINE:
-        block = os.pread(file.fileno(), reach, offset)
-        first = 0 if is_line_start else block.find(b"\n") + 1
-        end = block.find(b"\n", first)
-        if end >= 0 and (is_line_start or first):
-            return offset + first, block[first:end]
-        if len(block) < reach:
-            break
-        reach *= 4
-    return offset, b""
 
 
 def thinned(scores: Sequence[Score], most: int = MOST_POINTS) -> list[Score]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from grasp.dashboard import views
-from grasp.dashboard.monitor import Entry, Monitor
+from grasp.dashboard.monitor import Monitor, RunEntry
 from grasp.dashboard.replay_queue import ReplayQueue, Request
 from grasp.types import GraspError
 
@@ -104,7 +104,7 @@ def replay(http: "Http", query: Query) -> Response:
     seed = seed_of(entry, query)
     tail = entry.seeds[seed].tail
     checkpoint = whole(query, "checkpoint")
-    if checkpoint not in tail.seen.scores:
+    if checkpoint not in tail.content.scores:
         raise HttpError(
             HTTPStatus.NOT_FOUND, f"seed {seed} has no evaluation at {checkpoint} steps; select a point of its curve"
         )
@@ -125,7 +125,7 @@ ROUTES: dict[str, Callable[["Http", Query], Response]] = {
 }
 
 
-def entry_of(http: "Http", query: Query) -> Entry:
+def entry_of(http: "Http", query: Query) -> RunEntry:
     http.monitor.ready.wait(FIRST_WAIT)
     entry = http.monitor.entries.get(query.get("run", ""))
     if entry is None:
@@ -133,7 +133,7 @@ def entry_of(http: "Http", query: Query) -> Entry:
     return entry
 
 
-def seed_of(entry: Entry, query: Query) -> int:
+def seed_of(entry: RunEntry, query: Query) -> int:
     seed = whole(query, "seed")
     if seed not in entry.seeds:
         known = ", ".join(map(str, entry.seeds)) or "none yet"

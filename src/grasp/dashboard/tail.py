@@ -1,8 +1,9 @@
 """A growing metrics log, read once from beginning to end.
 
 `Tail` keeps the evaluations. Iterations are most of the file: their first and last bytes identify them, and they are
-not parsed (grasp.dashboard.sampling parses a few of them on request). What is kept of a file is bounded, whatever it
-contains.
+not parsed (grasp.dashboard.sampling parses a few of them on request) until the log seems to be that of a finished seed.
+Then every line is parsed once, since a seed with a damaged line is not finished. What is kept of a file is bounded,
+whatever it contains.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from grasp.dashboard.discovery import open_inside
-from grasp.runs.metrics_log import ITERATION, LONGEST_LINE, Block, Reader, is_number, parse
+from grasp.runs.metrics_log import ITERATION, LONGEST_LINE, Block, Reader, is_number, parse, parsed
 from grasp.types import Kind, Metric
 
 MOST_EVALUATIONS = 2000
@@ -29,12 +30,12 @@ class Score(NamedTuple):
 
 
 @dataclass(eq=False)
-class Seen:
+class LogContent:
     """The content of a metrics log up to `offset`."""
 
     offset: int = 0
     skipped: int = 0
-    """Damaged lines. Of the lines of iterations only those without an end count: their values are not read."""
+    """Damaged lines. Of the lines of iterations only those without an end count, until `Tail.check`."""
     scores: dict[int, Score] = field(default_factory=dict)
     """By env steps. A resumed run may repeat an evaluation: its checkpoints continue from the later one."""
     absolute: Score | None = None
@@ -47,7 +48,7 @@ class Tail:
 
     def __init__(self, path: Path):
         self.path = path
-        self.seen = Seen()
+        self.content = LogContent()
         self.generation = 0
         """How often the file was truncated, replaced or removed."""
         self._reader = Reader(path, open_inside)
@@ -57,39 +58,44 @@ class Tail:
         block = self._reader.read()
         changed = self._reader.generation != self.generation
         if changed:
-            self.seen, self.generation = Seen(), self._reader.generation
+            self.content, self.generation = LogContent(), self._reader.generation
         if block is not None:
-            _take(self.seen, block)
-            self.seen.offset = self._reader.offset
+            _take(self.content, block)
+            self.content.offset = self._reader.offset
         return changed or block is not None
 
+    def check(self) -> None:
+        """Count the damaged lines again, by the values of iterations too."""
+        reader = Reader(self.path, open_inside, end=self.content.offset)
+        self.content.skipped = sum(record is None for _, record in parsed(reader))
 
-def _take(seen: Seen, block: Block) -> None:
+
+def _take(content: LogContent, block: Block) -> None:
     lines = block.lines()
     if block.content.count(SKIP) != block.content.count(NO_SKIP):
-        _flag(seen, lines, block.start)
+        _flag(content, lines, block.start)
     for line in lines:
         if len(line) > LONGEST_LINE or not (line.startswith(ITERATION) and line.endswith(b"}")):
-            _take_line(seen, line)
-    if len(seen.scores) > MOST_EVALUATIONS:
-        *steps, last = sorted(seen.scores)
-        seen.scores = {step: seen.scores[step] for step in [*steps[::2], last]}
+            _take_line(content, line)
+    if len(content.scores) > MOST_EVALUATIONS:
+        *steps, last = sorted(content.scores)
+        content.scores = {step: content.scores[step] for step in [*steps[::2], last]}
 
 
-def _take_line(seen: Seen, line: bytes) -> None:
+def _take_line(content: LogContent, line: bytes) -> None:
     record = parse(line)
     if record is None:
-        seen.skipped += 1
+        content.skipped += 1
     elif record["kind"] == Kind.EVALUATION:
-        seen.scores[record["env_steps"]] = score_of(record)
+        content.scores[record["env_steps"]] = score_of(record)
     elif record["kind"] == Kind.ABSOLUTE:
-        seen.absolute = score_of(record)
+        content.absolute = score_of(record)
 
 
-def _flag(seen: Seen, lines: Sequence[bytes], start: int) -> None:
+def _flag(content: LogContent, lines: Sequence[bytes], start: int) -> None:
     for line in lines:
-        if len(seen.flagged) < MOST_FLAGGED and SKIP in line and NO_SKIP not in line:
-            seen.flagged.append(start)
+        if len(content.flagged) < MOST_FLAGGED and SKIP in line and NO_SKIP not in line:
+            content.flagged.append(start)
         start += len(line) + 1
 
 

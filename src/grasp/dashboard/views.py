@@ -12,7 +12,7 @@ import numpy as np
 
 from grasp.analysis.plots import band, styles
 from grasp.consensus import Status
-from grasp.dashboard.monitor import Entry, Monitor, Seed
+from grasp.dashboard.monitor import Monitor, RunEntry, Seed
 from grasp.dashboard.sampling import MOST_SAMPLES, PREFIXES, sample, thinned
 from grasp.dashboard.tail import Score, number
 from grasp.types import Metric
@@ -44,7 +44,7 @@ def overview(monitor: Monitor) -> Object:
     return {"directory": monitor.root.name, "runs": rows, "reading": reading}
 
 
-def _row(entry: Entry) -> Object:
+def _row(entry: RunEntry) -> Object:
     now = time.time()
     seeds = list(entry.seeds.values())
     each = entry.planned or 0
@@ -53,9 +53,9 @@ def _row(entry: Entry) -> Object:
     rates = [
         seed.latest.rate
         for seed in seeds
-        if seed.latest and seed.latest.rate and seed.state(entry.planned, now) == "live"
+        if seed.latest and seed.latest.rate and seed.status(entry.planned, now) == "live"
     ]
-    state = entry.state(now)
+    status = entry.status(now)
     rate = sum(rates) or None
     return {
         "id": entry.found.id,
@@ -64,18 +64,18 @@ def _row(entry: Entry) -> Object:
         "env": entry.env,
         "label": entry.label,
         "problem": entry.problem,
-        "state": state,
+        "state": status,
         "seeds": sorted(entry.seeds),
         "planned_seeds": max(entry.num_seeds, len(seeds)),
         "done": done,
         "planned": planned,
         "compares": any(seed.latest is not None and seed.latest.compares for seed in seeds),
         "rate": brief(rate),
-        "eta": round((planned - done) / rate) if rate and state == "live" else None,
+        "eta": round((planned - done) / rate) if rate and status == "live" else None,
         "written": round(max((seed.modified for seed in seeds), default=0.0)),
-        "skipped": sum(seed.tail.seen.skipped for seed in seeds),
-        "read": sum(seed.tail.seen.offset for seed in seeds),
-        "evaluations": sum(len(seed.tail.seen.scores) for seed in seeds),
+        "skipped": sum(seed.tail.content.skipped for seed in seeds),
+        "read": sum(seed.tail.content.offset for seed in seeds),
+        "evaluations": sum(len(seed.tail.content.scores) for seed in seeds),
     } | {metric: _last(seeds, metric) for metric in METRICS}
 
 
@@ -83,9 +83,9 @@ def _last(seeds: Sequence[Seed], metric: str) -> float | None:
     """The mean over seeds of the latest evaluation, or of the absolute metric where there is one."""
     found = []
     for seed in seeds:
-        seen = seed.tail.seen
-        scores = list(seen.scores.values())
-        newest = seen.absolute or (max(scores) if scores else None)
+        content = seed.tail.content
+        scores = list(content.scores.values())
+        newest = content.absolute or (max(scores) if scores else None)
         found += [] if newest is None else [getattr(newest, metric)]
     return brief(float(np.mean(found))) if found and None not in found else None
 
@@ -95,20 +95,20 @@ def brief(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{value:.4g}")
 
 
-def curves(entries: Sequence[Entry]) -> Object:
+def curves(entries: Sequence[RunEntry]) -> Object:
     """The evaluations of these runs: per seed, and as a line and a band over seeds."""
     style_of = styles([entry.label for entry in entries])
     runs = []
     for entry in entries:
         colour, dash = style_of[entry.label]
-        scores = {n: sorted(seed.tail.seen.scores.values()) for n, seed in sorted(entry.seeds.items())}
+        scores = {n: sorted(seed.tail.content.scores.values()) for n, seed in sorted(entry.seeds.items())}
         kept = {n: thinned(line) for n, line in scores.items() if line}
         style = {"colour": colour, "dash": "" if dash == "-" else " ".join(map(str, dash[1]))}
         runs.append(_curve(entry, kept) | style)
     return {"runs": runs}
 
 
-def _curve(entry: Entry, kept: dict[int, list[Score]]) -> Object:
+def _curve(entry: RunEntry, kept: dict[int, list[Score]]) -> Object:
     metrics = {}
     for metric in METRICS:
         lines = [tuple((s.env_steps, getattr(s, metric)) for s in scores) for scores in kept.values()]
@@ -150,10 +150,10 @@ def _band(lines: tuple[tuple[tuple[int, float | None], ...], ...]) -> Object:
     return ends | {name: [brief(float(v)) for v in getattr(found, name)] for name in ("line", "low", "high")}
 
 
-def conflict(entry: Entry, seed: int) -> Object:
+def conflict(entry: RunEntry, seed: int) -> Object:
     """The agents' gradient conflict and their consensus in one seed, over training."""
     tail = entry.seeds[seed].tail
-    found = _conflict(tail.path, tail.seen.offset, tail.generation, tuple(tail.seen.flagged))
+    found = _conflict(tail.path, tail.content.offset, tail.generation, tuple(tail.content.flagged))
     return {"id": entry.found.id, "label": entry.label, "env": entry.env, "seed": seed, **found}
 
 
@@ -211,7 +211,7 @@ def _statuses(codes: Sequence[float | None]) -> dict[str, int]:
     return dict(Counter(names[code] for code in codes if code in names))
 
 
-def config(entry: Entry) -> Object:
+def config(entry: RunEntry) -> Object:
     """The run's config.json and versions.json as rows."""
     return {
         "id": entry.found.id,

@@ -112,9 +112,9 @@ def like_jaxmarl(name: str, simulator: Any, horizon: int | None) -> Env:
             avail = jaxmarl.stack(legal, agents, spec.num_actions) > 0
         return Observation(rows, state, avail, jnp.ones(len(agents), bool))
 
-    def judge(_: PyTree, rewards: dict[str, Array], dones: dict[str, Array]) -> jaxmarl.Outcome:
+    def judge(_: PyTree, rewards: dict[str, Array], dones: dict[str, Array]) -> jaxmarl.Judgement:
         team = jnp.sum(jnp.stack([rewards[agent] for agent in agents]).astype(jnp.float32))
-        return jaxmarl.Outcome(team, terminated=dones["__all__"].astype(bool), won=jnp.array(False))
+        return jaxmarl.Judgement(team, terminated=dones["__all__"].astype(bool), won=jnp.array(False))
 
     adapted = jaxmarl.adapt(spec, simulator, observe, judge, None)
 

@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from grasp.envs.workers import serve
-from grasp.types import EnvSpec, GraspError, Host, Observation
+from grasp.types import EnvSpec, GraspError, Host, Observation, suggest
 
 Copies = Int[np.ndarray, " _"]
 """Indices of copies in a pool."""
@@ -84,6 +84,9 @@ def _sizes(name: str, command: tuple[str, ...]) -> dict[str, Any]:
         raise GraspError(f"environment {name!r} did not start within {START_SECONDS:.0f} s") from None
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it exited without an error message"])[-1]
+        if last.startswith("unknown "):
+            mistake, given, known, prefix = json.loads(last.removeprefix("unknown "))
+            raise GraspError(f"environment {name!r}: {mistake}; {suggest(given, known, prefix=prefix)}")
         raise GraspError(f"environment {name!r}: {last.removeprefix('fault ')}")
     return json.loads(done.stdout.strip().splitlines()[-1])
 

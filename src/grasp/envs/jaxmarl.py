@@ -28,7 +28,7 @@ class Timed(NamedTuple):
     clock: Int[Array, ""]
 
 
-class Outcome(NamedTuple):
+class Judgement(NamedTuple):
     """The team reward of a step, and whether it terminated or won the episode."""
 
     reward: Float[Array, ""]
@@ -51,7 +51,7 @@ def adapt(
     spec: EnvSpec,
     simulator: Any,
     observe: Callable[[dict[str, Array], PyTree], Observation],
-    judge: Callable[[PyTree, dict[str, Array], dict[str, Array]], Outcome],
+    judge: Callable[[PyTree, dict[str, Array], dict[str, Array]], Judgement],
     scene: Callable[[PyTree], Bodies] | None,
 ) -> Env:
     """An `Env` from a jaxmarl simulator. `observe(obs, inner)`, `judge(inner, rewards, dones)` and `scene(inner)`

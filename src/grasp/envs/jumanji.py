@@ -60,7 +60,7 @@ def collided(inner: PyTree, _: Any) -> Bool[Array, ""]:
     return jax.vmap(is_collision, in_axes=(None, 0, 0))(inner.grid, inner.agents, robots).any()
 
 
-class Task(NamedTuple):
+class TaskRules(NamedTuple):
     view: Callable[[PyTree, Any], Seen]
     ended: Callable[[PyTree, Any], Bool[Array, ""]]
     """Whether the task, not the clock, ended the episode."""
@@ -68,9 +68,9 @@ class Task(NamedTuple):
 
 
 TASKS = {
-    "LevelBasedForaging-v0": Task(views, no_future, lambda inner: inner.food_items.eaten.all()),
-    "RobotWarehouse-v0": Task(views, collided),
-    "Connector-v3": Task(board, no_future, lambda inner: (inner.agents.position == inner.agents.target).all()),
+    "LevelBasedForaging-v0": TaskRules(views, no_future, lambda inner: inner.food_items.eaten.all()),
+    "RobotWarehouse-v0": TaskRules(views, collided),
+    "Connector-v3": TaskRules(board, no_future, lambda inner: (inner.agents.position == inner.agents.target).all()),
 }
 
 

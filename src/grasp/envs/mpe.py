@@ -60,9 +60,9 @@ def make(task: str) -> Env:
         rows = jaxmarl.stack(obs, agents, obs_dim)
         return Observation(rows, rows.reshape(-1), avail, jnp.ones(len(agents), bool))
 
-    def judge(_: PyTree, rewards: dict[str, Array], __: dict[str, Array]) -> jaxmarl.Outcome:
+    def judge(_: PyTree, rewards: dict[str, Array], __: dict[str, Array]) -> jaxmarl.Judgement:
         team = jnp.sum(jnp.stack([rewards[agent] for agent in agents]).astype(jnp.float32))
-        return jaxmarl.Outcome(team, terminated=jnp.array(False), won=jnp.array(False))
+        return jaxmarl.Judgement(team, terminated=jnp.array(False), won=jnp.array(False))
 
     def scene(inner: PyTree) -> Bodies:
         body = jnp.arange(simulator.num_entities)

@@ -66,9 +66,9 @@ def make(task: str) -> Env:
             alive=inner.state.unit_alive[:num_allies],
         )
 
-    def judge(inner: PyTree, rewards: dict[str, Array], _: dict[str, Array]) -> jaxmarl.Outcome:
+    def judge(inner: PyTree, rewards: dict[str, Array], _: dict[str, Array]) -> jaxmarl.Judgement:
         terminated, won = outcome(inner.state.unit_alive[:num_allies], inner.state.unit_alive[num_allies:])
-        return jaxmarl.Outcome(rewards[agents[0]].astype(jnp.float32), terminated, won)
+        return jaxmarl.Judgement(rewards[agents[0]].astype(jnp.float32), terminated, won)
 
     letters = jnp.array([ord(letter) for letter in simulator.unit_type_shorthands])
 

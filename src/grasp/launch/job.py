@@ -25,12 +25,12 @@ def job_of(on: str, config: Config) -> Job | None:
     for method, (process, processes, others) in METHODS.items():
         if all(name in os.environ for name in (process, processes, *others)) and int(os.environ[processes]) > 1:
             job = Job(method, int(os.environ[process]), int(os.environ[processes]))
-            check_devices(config, job)
+            check_processes(config, job)
             return job
     return None
 
 
-def check_devices(config: Config, job: Job) -> None:
+def check_processes(config: Config, job: Job) -> None:
     if config.devices % job.processes:
         nearest = max(round(config.devices / job.processes), 1) * job.processes
         raise GraspError(

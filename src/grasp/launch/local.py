@@ -18,7 +18,7 @@ import jax
 from grasp.config import Config
 from grasp.envs.host import cores
 from grasp.launch.base import ANY_CORE, EVERY_CORE, Failure, Job, Plan, Task, TaskFollower, TaskReporter, finish
-from grasp.launch.memory_check import check_replay
+from grasp.launch.memory_check import check_replay_memory
 from grasp.training.loop import train, write_errors
 from grasp.types import GraspError, Host, Kind
 
@@ -71,7 +71,7 @@ class LocalLauncher:
         if most > 1:
             raise GraspError(f"--nodes {most} needs a Ray cluster; add --on ray")
         at_once = min(sum(plan.seeds for plan in plans), len(self.cores))
-        return [line for plan in plans if (line := check_replay(plan, at_once))]
+        return [line for plan in plans if (line := check_replay_memory(plan, at_once))]
 
     def train(self, tasks: Sequence[Task], report: TaskReporter) -> list[Failure]:
         if self.job:
@@ -130,7 +130,11 @@ def close(worker: Worker) -> None:
 
 
 def train_here(task: Task, report: TaskReporter) -> Failure | None:
-    """Train vmapped seeds in this process: two processes should not share an accelerator."""
+    """Train vmapped seeds in this process: two processes should not share an accelerator.
+
+    Records are reported as they are written, not read from the file: a thread that follows the file while this one
+    trains would have to be stopped and its errors carried over, and training in a thread would not receive Ctrl-C.
+    """
     for seed in task.seeds:
         report(task, {"kind": Kind.BEGAN, "seed": seed})
     try:

@@ -59,7 +59,7 @@ def replay_of(config: Config, built: Built) -> ReplaySize | None:
     return ReplaySize(capacity, one, one * (capacity + config.hyper.num_envs), ratio)
 
 
-def check_replay(plan: Plan, at_once: int) -> str:
+def check_replay_memory(plan: Plan, at_once: int) -> str:
     """A line about the memory of the replay buffer, empty for algorithms without one; GraspError if it does not fit.
 
     `at_once` is how many seeds train at the same time, unless they are vmapped."""

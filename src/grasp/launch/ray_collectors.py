@@ -141,12 +141,16 @@ class Collector:
         os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
         os.environ["JAX_PLATFORMS"] = "cpu"
         from grasp import runs
-        from grasp.training import compilation_cache
-        from grasp.training.remote_rollout import RolloutWorker
+        from grasp.training import compilation_cache, runner
+        from grasp.training.remote_rollout import HostPlayer, RolloutWorker
+        from grasp.types import Host
 
         compilation_cache.enable()
         run, number = runs.find(self.there["run"]), self.there["number"]
-        return RolloutWorker(run.config, number, run.folder(self.there["seed"]) / f"simulators-{number}.log")
+        host, algorithm = runner.make(run.config)
+        assert isinstance(host, Host)
+        log = run.folder(self.there["seed"]) / f"simulators-{number}.log"
+        return RolloutWorker(HostPlayer(run.config, host, algorithm, number, log))
 
     def close(self) -> None:
         if self.worker is not None:

@@ -74,7 +74,7 @@ def feasible(config: Config, nodes: list[Node]) -> Layout | None:
     return None
 
 
-def check_devices(config: Config, nodes: list[Node]) -> None:
+def check_layout(config: Config, nodes: list[Node]) -> None:
     if config.devices == 1 or layout(config.devices, nodes):
         return
     sizes = ", ".join(str(int(node["Resources"].get(unit(nodes), 0))) for node in nodes)

@@ -59,7 +59,7 @@ class RayLauncher:
                 f"ray start --address=HOST:PORT, or give fewer --nodes"
             )
         for plan in plans:
-            ray_group.check_devices(plan.config, self.nodes)
+            ray_group.check_layout(plan.config, self.nodes)
         lines = list(filter(None, [self.started, *(self.check_memory(plan) for plan in plans)]))
         folders = dict.fromkeys(existing(plan.path) for plan in plans)
         for folder in folders:

@@ -26,7 +26,7 @@ HELD: list[socket.socket] = []
 
 def pin(cores: list[int], devices: int = 1) -> None:
     """One core and one thread per device, set before jax is imported: a small program loses more to threads than it
-    gains. A CPU counts as several devices only if jax is told so."""
+    gains. A CPU counts as several devices only with the flag xla_force_host_platform_device_count."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)
     flags = [os.environ.get("XLA_FLAGS", ""), "--xla_cpu_multi_thread_eigen=false"]

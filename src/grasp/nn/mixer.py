@@ -16,10 +16,8 @@ from jaxtyping import Array, Float
 from grasp.nn import layers as nets
 from grasp.types import EnvSpec, Key, PyTree
 
-Kind = Literal["monotone", "sum"]
 
-
-def mixer_init(key: Key, kind: Kind, spec: EnvSpec, embed: int, hidden: int) -> PyTree:
+def mixer_init(key: Key, kind: Literal["monotone", "sum"], spec: EnvSpec, embed: int, hidden: int) -> PyTree:
     """Initial parameters; none for a sum.
 
     Weights and biases are uniform within 1/√inputs, as in the reference implementation: the mean absolute value of this

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from grasp import algos, api, runs
+from grasp import api, runs
 from grasp.analysis.comparison import Comparison
 from grasp.analysis.run_data import LAST, in_brackets, in_figures
 from grasp.analysis.tables import mean_and_deviation
@@ -24,7 +24,7 @@ from grasp.launch.base import Plan, address_of, launcher_on, tasks_of
 from grasp.launch.local import resolved
 from grasp.launch.progress import RunProgress, RunTable
 from grasp.reproduction.suites import BUDGETS, COUNTERPARTS, SUITES, Budget, Entry, Suite
-from grasp.training.runner import Built
+from grasp.training.runner import make
 from grasp.types import Env, GraspError, Host, suggest
 
 
@@ -162,7 +162,7 @@ def is_begun(item: SuiteRun) -> bool:
 def train(items: list[SuiteRun], made: dict[str, Env | Host], on: str, console: Console) -> list[str]:
     """Train the unfinished runs; return the error messages of those that failed."""
     begun = {item: runs.find(item.path) for item in items if is_begun(item)}
-    built = {item: Built(made[item.config.env], algos.make(item.config, made[item.config.env].spec)) for item in items}
+    built = {item: make(item.config, made[item.config.env]) for item in items}
     left = {item: tasks_of(begun[item], built[item]) if item in begun else [] for item in items}
     titles = {item: f"[{index}/{len(items)}] {item.label} on {item.config.env}" for index, item in enumerate(items, 1)}
     waiting = [item for item in items if left[item] or item not in begun]

@@ -20,7 +20,7 @@ import numpy as np
 
 from grasp.types import GraspError, Kind, Metric
 
-Record = dict[str, Any]
+LogRecord = dict[str, Any]
 """One line: `kind`, `env_steps`, `seed`, the metrics by name, and under `wall` the only values in which equal runs
 differ."""
 
@@ -65,7 +65,7 @@ def plain(value: Any) -> Any:
     return np.asarray(value).item()
 
 
-def encode(record: Record) -> bytes:
+def encode(record: LogRecord) -> bytes:
     """The line of a record. Its values must be `plain`."""
     return json.dumps(record, allow_nan=False).encode() + b"\n"
 
@@ -79,7 +79,7 @@ class MetricsWriter:
         self._file = path.open("ab")
         self._file.truncate(keep)
 
-    def write(self, record: Record) -> None:
+    def write(self, record: LogRecord) -> None:
         self._file.write(encode(record))
         self._file.flush()
 
@@ -93,7 +93,7 @@ class MetricsWriter:
             self._file.close()
 
 
-def parse(line: bytes) -> Record | None:
+def parse(line: bytes) -> LogRecord | None:
     """The record on a line, with whole `env_steps`. None where the line is damaged, another program's, or has a value
     of the wrong type."""
     if len(line) > LONGEST_LINE:
@@ -249,30 +249,58 @@ def _signature(path: Path) -> tuple[int, int, int]:
     return (stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
+def parsed(reader: Reader) -> Iterator[tuple[int, LogRecord | None]]:
+    """Every line that is left, with its number; None where it is damaged."""
+    for block in reader.blocks():
+        for number, line in enumerate(block.lines(), block.number):
+            yield number, parse(line)
+
+
+def last_lines(file: BinaryIO, size: int) -> tuple[int, list[bytes]]:
+    """The whole lines among the last `size` bytes of a file, and the offset of the first of them."""
+    start = max(0, os.fstat(file.fileno()).st_size - size)
+    data = os.pread(file.fileno(), size, start)
+    first = data.find(b"\n") + 1 if start else 0
+    return start + first, data[first:].split(b"\n")[:-1]
+
+
+def line_from(file: BinaryIO, offset: int, is_line_start: bool) -> tuple[int, bytes]:
+    """Offset and bytes of the first whole line at or after `offset`; no bytes at the end or if it is too long."""
+    reach = 4096
+    while reach <= LONGEST_LINE:
+        data = os.pread(file.fileno(), reach, offset)
+        first = 0 if is_line_start else data.find(b"\n") + 1
+        end = data.find(b"\n", first)
+        if end >= 0 and (is_line_start or first):
+            return offset + first, data[first:end]
+        if len(data) < reach:
+            break
+        reach *= 4
+    return offset, b""
+
+
 class Records(NamedTuple):
     """A metrics log as it was read."""
 
-    records: list[Record]
+    records: list[LogRecord]
     damaged: list[int]
     """1-based numbers of the lines that are not records."""
     partial: bool
     """Whether the file ends within a line: its process is writing it, or was killed while it did."""
 
     @property
-    def last(self) -> Record | None:
+    def last(self) -> LogRecord | None:
         return self.records[-1] if self.records else None
 
 
 def read(path: Path, end: int | None = None) -> Records:
     """A whole metrics log, or its first `end` bytes; empty where there is none."""
     reader, found, damaged = Reader(path, end=end), [], []
-    for block in reader.blocks():
-        for number, line in enumerate(block.lines(), block.number):
-            record = parse(line)
-            if record is None:
-                damaged.append(number)
-            else:
-                found.append(record)
+    for number, record in parsed(reader):
+        if record is None:
+            damaged.append(number)
+        else:
+            found.append(record)
     return Records(found, damaged, reader.partial)
 
 
@@ -318,7 +346,7 @@ class Follower:
         """Hashes of the lines in the file."""
         self._new_lines()
 
-    def news(self) -> list[Record]:
+    def news(self) -> list[LogRecord]:
         """The records since the last call."""
         return [record for line in self._new_lines() if (record := parse(line)) is not None]
 

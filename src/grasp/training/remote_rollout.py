@@ -12,9 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import UInt32
 
-from grasp import algos
 from grasp.config import LARGEST, Config
-from grasp.envs import base as envs
 from grasp.envs.host import SimulatorPool, cores
 from grasp.training import host_rollout
 from grasp.training.rollout import Outcome, finished
@@ -99,12 +97,9 @@ class HostPlayer:
 class RolloutWorker:
     """A node without a learner: its policy comes with the requests."""
 
-    def __init__(self, config: Config, number: int, log: Path | None):
-        host = envs.make(config.env)
-        assert isinstance(host, Host)
-        algorithm = algos.make(config, host.spec)
-        self.player = HostPlayer(config, host, algorithm, number, log)
-        shapes = jax.eval_shape(algorithm.init, jax.random.key(0))
+    def __init__(self, player: HostPlayer):
+        self.player = player
+        shapes = jax.eval_shape(player.algorithm.init, jax.random.key(0))
         self.state = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
 
     def play(self, request: RolloutRequest) -> RolloutPart:

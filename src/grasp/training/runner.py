@@ -70,8 +70,9 @@ def over_seeds(function: Callable, num_seeds: int) -> Callable:
     return alone
 
 
-def make(config: Config) -> Built:
-    env = envs.make(config.env)
+def make(config: Config, env: Env | Host | None = None) -> Built:
+    """The algorithm of a configuration and its environment, which several runs may share."""
+    env = env or envs.make(config.env)
     return Built(env, algos.make(config, env.spec))
 
 

@@ -88,5 +88,5 @@ class Toy:
 
 def make(task, **options):
     if task != "toy":
-        raise ValueError(f"there is no task {task!r}; did you mean 'toy'?")
+        raise LookupError(f"there is no task {task!r}", task, ["toy", "joystick"], "zoo." if task == "roy" else "")
     return Toy(**options)

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from grasp.envs.skirmish.unit_stats import SC2
-from grasp.types import GraspError
+from grasp.types import GraspError, suggest
 
 
 class Map(NamedTuple):
@@ -102,5 +102,5 @@ MAPS: dict[str, Map] = {
 
 def find(name: str) -> Map:
     if name not in MAPS:
-        raise GraspError(f"unknown map '{name}'; the maps are {', '.join(MAPS)}")
+        raise GraspError(f"unknown map '{name}'; {suggest(name, MAPS)}")
     return MAPS[name]

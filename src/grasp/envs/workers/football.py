@@ -28,7 +28,6 @@ step. Tests compare observations and rewards with those of `create_environment`.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import io
 import math
@@ -63,9 +62,7 @@ def make(task: str, agents: int = 0, rewards: str = "scoring+checkpoints", pinne
         raise ValueError(f"rewards must be one of {', '.join(REWARDS)}, not {rewards!r}")
     known = _scenarios()
     if task not in known:
-        close = difflib.get_close_matches(task, known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"the scenarios are {', '.join(known)}"
-        raise ValueError(f"unknown academy scenario {task!r}; {hint}")
+        raise LookupError(f"unknown academy scenario {task!r}", task, list(known), "")
     scenario = _load("gfootball.env.config").Config({"level": task}).ScenarioConfig()
     num_agents = agents or AGENTS.get(task, len(scenario.left_team) - 1)
     if not 1 <= num_agents <= len(scenario.left_team):

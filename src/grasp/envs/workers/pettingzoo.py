@@ -17,7 +17,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import importlib.metadata
@@ -284,16 +283,17 @@ def _import(path: str) -> Any:
     try:
         return importlib.import_module(path)
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(_hint(path, error.name or path)) from error
+        raise _missing(path, error.name or path) from error
 
 
-def _hint(path: str, missing: str) -> str:
+def _missing(path: str, missing: str) -> Exception:
     above, _, name = missing.rpartition(".")
     if not f"{path}.".startswith(f"{missing}."):
-        return f"{path} needs the package {missing}; type: pip install {missing}"
+        return ModuleNotFoundError(f"{path} needs the package {missing}; type: pip install {missing}")
     if not above:
-        return f"there is no package {missing!r}; type: pip install {missing} (for a module of yours, set PYTHONPATH)"
+        fix = f"type: pip install {missing} (for a module of yours, set PYTHONPATH)"
+        return ModuleNotFoundError(f"there is no package {missing!r}; {fix}")
     siblings = [found.name for found in pkgutil.iter_modules(getattr(sys.modules[above], "__path__", []))]
-    close = difflib.get_close_matches(name, siblings, n=1)
-    hint = f"did you mean {above}.{close[0]}?" if close else f"it has {', '.join(siblings) or 'none'}"
-    return f"{above} has no module {name!r}; {hint}"
+    if not siblings:
+        return ModuleNotFoundError(f"{above} has no module {name!r}; it has none")
+    return LookupError(f"{above} has no module {name!r}", name, siblings, f"{above}.")

@@ -5,7 +5,8 @@
 
 It may run in another interpreter than the learner, because a simulator may need packages that conflict with JAX's. It
 therefore imports nothing of grasp. SOURCE is an adapter, a file with `make(task, **options)`, called with TASK and
-OPTIONS (a JSON object). The simulator that it returns has
+OPTIONS (a JSON object). For a name that does not exist it raises `LookupError(sentence, name, known, prefix)`, and the
+learner suggests the nearest known name, after the prefix. The simulator that it returns has
 
     spec                 num_agents, obs_dim, state_dim, num_actions, horizon, has_wins, package
     reset(seed)          -> (obs[N, o], state[s], avail[N, a], alive[N])
@@ -77,7 +78,7 @@ def describe(simulator) -> dict:
     return {name: {"version": version, **simulator.spec}[name] for name in SIZES}
 
 
-class Server:
+class WorkerCopies:
     """The copies of one worker."""
 
     def __init__(self, simulators: list, records: np.ndarray):
@@ -143,12 +144,12 @@ def serve(source: str, task: str, options: str, sizes: dict, records: np.ndarray
     if found != sizes:
         wrong = [name for name in SIZES if found[name] != sizes[name]]
         raise ValueError(f"the simulator's {wrong[0]} is now {found[wrong[0]]}; at first it was {sizes[wrong[0]]}")
-    server = Server(simulators, records)
+    own = WorkerCopies(simulators, records)
     outgoing.write("ok\n")
     for line in incoming:  # until the learner closes the pipe or exits
         command, *copies = line.split()
         for copy in copies:
-            (server.reset if command == "reset" else server.step)(int(copy))
+            (own.reset if command == "reset" else own.step)(int(copy))
         outgoing.write("ok\n")
     for simulator in simulators:
         simulator.close()
@@ -169,4 +170,5 @@ if __name__ == "__main__":
         main(sys.argv[1:])
     except (Exception, SystemExit) as error:
         traceback.print_exc()
-        sys.exit(f"fault {sentence(error)}")
+        is_unknown = type(error) is LookupError and len(error.args) == 4
+        sys.exit(f"unknown {json.dumps(error.args)}" if is_unknown else f"fault {sentence(error)}")

@@ -26,7 +26,6 @@ global generator, which the copies in a worker share.
 from __future__ import annotations
 
 import copy
-import difflib
 import functools
 import importlib
 import importlib.metadata
@@ -276,9 +275,7 @@ def _map_file(task: str, game: str) -> str:
     registry = _import(f"{game}.env.starcraft2.maps.smac_maps").get_smac_map_registry()
     known = sorted(TEAMS if game == "smacv2" else registry)
     if task not in known:
-        close = difflib.get_close_matches(task, known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
-        raise ValueError(f"{game} has no map {task!r}; {hint}")
+        raise LookupError(f"{game} has no map {task!r}", task, known, "")
     return registry[task].get("map_name", task)
 
 
