@@ -187,13 +187,13 @@ PPO = (
     ),
     Mutant(
         "algos/ppo.py",
-        "jnp.argmax(log_probs, -1) if greedy else jax.random.categorical(key, log_probs)",
+        "losses.greedy_or(greedy, jnp.argmax(log_probs, -1), jax.random.categorical(key, log_probs))",
         "jax.random.categorical(key, log_probs)",
         ("algos/test_mappo.py::test_greedy_actions_are_the_most_probable_legal_ones_and_others_are_drawn",),
     ),
     Mutant(
         "algos/ppo.py",
-        "jnp.argmax(log_probs, -1) if greedy else jax.random.categorical(key, log_probs)",
+        "losses.greedy_or(greedy, jnp.argmax(log_probs, -1), jax.random.categorical(key, log_probs))",
         "jnp.argmax(log_probs, -1)",
         ("algos/test_mappo.py::test_greedy_actions_are_the_most_probable_legal_ones_and_others_are_drawn",),
     ),
@@ -638,8 +638,8 @@ QMIX = (
     ),
     Mutant(
         "algos/qmix.py",
-        "None if greedy else exploration.epsilon(hyper, state.env_steps), key",
-        "exploration.epsilon(hyper, state.env_steps), key",
+        "state.env_steps, key, greedy)",
+        "state.env_steps, key, False)",
         ("algos/test_exploration.py::test_greedy_play_takes_the_best_legal_action_whatever_epsilon_is",),
     ),
     Mutant(
@@ -919,25 +919,19 @@ TRAINING = (
         "training/host_rollout.py",
         "active, state, key, False)",
         "active, state, key, True)",
-        (
-            "training/test_host_rollout.py::test_training_samples_and_evaluations_and_films_are_greedy_unless_told_otherwise",
-        ),
+        ("training/test_host_rollout.py::test_training_samples_films_are_greedy_and_an_evaluation_is_both",),
     ),
     Mutant(
         "training/host_rollout.py",
-        "episodes: int, greedy: bool = True)",
-        "episodes: int, greedy: bool = False)",
-        (
-            "training/test_host_rollout.py::test_training_samples_and_evaluations_and_films_are_greedy_unless_told_otherwise",
-        ),
+        "greedy = play(envs, state, key, episodes, True)",
+        "greedy = play(envs, state, key, episodes, False)",
+        ("training/test_host_rollout.py::test_training_samples_films_are_greedy_and_an_evaluation_is_both",),
     ),
     Mutant(
         "training/host_rollout.py",
         "group, state, key, True)",
         "group, state, key, False)",
-        (
-            "training/test_host_rollout.py::test_training_samples_and_evaluations_and_films_are_greedy_unless_told_otherwise",
-        ),
+        ("training/test_host_rollout.py::test_training_samples_films_are_greedy_and_an_evaluation_is_both",),
     ),
     Mutant(
         "training/remote_rollout.py",
@@ -961,7 +955,7 @@ TRAINING = (
         "training/rollout.py",
         "observation, act_key, False)",
         "observation, act_key, True)",
-        ("training/test_rollout.py::test_training_samples_and_an_evaluation_is_greedy_unless_told_otherwise",),
+        ("training/test_rollout.py::test_training_samples_and_an_evaluation_plays_greedy_and_sampled_episodes",),
     ),
     Mutant(
         "training/rollout.py",
@@ -1009,13 +1003,31 @@ TRAINING = (
         "training/evaluation.py",
         "observation, act_key, greedy)",
         "observation, act_key, False)",
-        ("training/test_rollout.py::test_training_samples_and_an_evaluation_is_greedy_unless_told_otherwise",),
+        ("training/test_rollout.py::test_training_samples_and_an_evaluation_plays_greedy_and_sampled_episodes",),
     ),
     Mutant(
         "training/evaluation.py",
-        "greedy: bool = True)",
-        "greedy: bool = False)",
-        ("training/test_rollout.py::test_training_samples_and_an_evaluation_is_greedy_unless_told_otherwise",),
+        "greedy = jnp.arange(number) < width",
+        "greedy = jnp.arange(number) >= width",
+        ("training/test_rollout.py::test_training_samples_and_an_evaluation_plays_greedy_and_sampled_episodes",),
+    ),
+    Mutant(
+        "training/evaluation.py",
+        "number, state = 2 * width, algorithm.evaluated(state)",
+        "number = 2 * width",
+        ("training/test_rollout.py::test_training_samples_and_an_evaluation_plays_greedy_and_sampled_episodes",),
+    ),
+    Mutant(
+        "training/evaluation.py",
+        "(episodes.running & after.truncated)",
+        "after.truncated",
+        ("training/test_rollout.py::test_an_evaluation_scores_each_episode_once_and_stops_at_its_end",),
+    ),
+    Mutant(
+        "algos/exploration.py",
+        "jnp.full_like(state.env_steps, hyper.anneal)",
+        "state.env_steps",
+        ("algos/test_exploration.py::test_what_is_evaluated_explores_with_the_final_epsilon",),
     ),
     Mutant(
         "training/evaluation.py",
@@ -1025,8 +1037,8 @@ TRAINING = (
     ),
     Mutant(
         "training/evaluation.py",
-        "decision.action, jax.random.split(env_key, width))",
-        "decision.action, jnp.broadcast_to(env_key, width))",
+        "[jax.random.split(each, width) for each",
+        "[jnp.broadcast_to(each, width) for each",
         ("training/test_rollout.py::test_no_two_episodes_of_an_evaluation_are_alike",),
     ),
     Mutant(
@@ -1051,13 +1063,13 @@ TRAINING = (
         "training/runner.py",
         "score_best=scorer(config.final_episodes)",
         "score_best=scorer(config.eval_episodes)",
-        ("training/test_runner.py::test_evaluations_are_greedy_and_of_as_many_episodes_as_configured",),
+        ("training/test_runner.py::test_evaluations_have_as_many_greedy_and_sampled_episodes_as_configured",),
     ),
     Mutant(
         "training/runner.py",
-        "evaluate(env, algorithm, state, key, episodes)",
-        "evaluate(env, algorithm, state, key, episodes, False)",
-        ("training/test_runner.py::test_evaluations_are_greedy_and_of_as_many_episodes_as_configured",),
+        "score=scorer(config.eval_episodes)",
+        "score=scorer(config.final_episodes)",
+        ("training/test_runner.py::test_evaluations_have_as_many_greedy_and_sampled_episodes_as_configured",),
     ),
     Mutant(
         "training/loop.py",
@@ -1141,8 +1153,8 @@ MA2E = (
     ),
     Mutant(
         "algos/ma2e/algorithm.py",
-        "epsilon = None if greedy else exploration.epsilon(hyper, state.env_steps)",
-        "epsilon = exploration.epsilon(hyper, state.env_steps)",
+        "state.env_steps, key, greedy)",
+        "state.env_steps, key, False)",
         ("algos/test_ma2e.py::test_greedy_play_is_the_best_legal_action_of_what_is_perceived",),
     ),
     Mutant(
@@ -1480,8 +1492,8 @@ JUMANJI = (
     ),
     Mutant(
         "envs/jumanji.py",
-        "Task(views, collided)",
-        "Task(views, no_future)",
+        "TaskRules(views, collided)",
+        "TaskRules(views, no_future)",
         ("envs/test_jumanji.py::test_the_time_limit_truncates_the_warehouse",),
     ),
 )

@@ -25,7 +25,7 @@ from grasp.runs import Run, restore
 from grasp.runs.restore import Reporter, acting, is_finished, seed_keys, stored_policy
 from grasp.runs.tensorboard import Sink, require_tensorboard
 from grasp.training import host_rollout, remote_rollout
-from grasp.training.evaluation import Scores
+from grasp.training.evaluation import Evaluation, Scores
 from grasp.training.evaluation import evaluate as score
 from grasp.training.runner import Built
 from grasp.training.runner import make as build
@@ -119,9 +119,17 @@ def carry_on(
     return run
 
 
-def evaluate(path: str | Path, *, episodes: int = 32, checkpoint: int | None = None) -> dict[int, Scores]:
-    """Score every seed's policy on greedy episodes: its best policy, or that of the evaluation at `checkpoint`
-    environment steps."""
+def evaluate(
+    path: str | Path, *, episodes: int = 32, checkpoint: int | None = None, sampled: bool = False
+) -> dict[int, Scores]:
+    """Score every seed's policy on greedy episodes, or with `sampled` actions: its best policy, or that of the
+    evaluation at `checkpoint` environment steps."""
+    found = evaluations(path, episodes, checkpoint)
+    return {seed: scores.sampled if sampled else scores.greedy for seed, scores in found.items()}
+
+
+def evaluations(path: str | Path, episodes: int = 32, checkpoint: int | None = None) -> dict[int, Evaluation]:
+    """The scores of every seed's policy with greedy and with sampled actions."""
     if not 1 <= episodes <= 10**6:
         raise GraspError(f"episodes must lie between 1 and a million, not {episodes}")
     run = runs.find(path)
@@ -134,7 +142,7 @@ def evaluate(path: str | Path, *, episodes: int = 32, checkpoint: int | None = N
 
 def scorer_of(
     config: Config, env: Env | Host, algorithm: Algorithm, episodes: int, held: ExitStack
-) -> Callable[[PyTree, Key], Scores]:
+) -> Callable[[PyTree, Key], Evaluation]:
     """A function (state, key) -> scores. The workers of a simulator run until `held` is closed."""
     if isinstance(env, Env):
         return jax.jit(lambda state, key: score(env, algorithm, state, key, episodes))

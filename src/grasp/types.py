@@ -52,6 +52,17 @@ class Metric:
     RETURNS = "returns"
     """One per episode, like `WINS`."""
     WINS = "wins"
+    SAMPLED_RETURN_MEAN = "sampled_return_mean"
+    """This and the next three: with sampled actions, where those above are of greedy ones."""
+    SAMPLED_WIN_RATE = "sampled_win_rate"
+    SAMPLED_RETURNS = "sampled_returns"
+    SAMPLED_WINS = "sampled_wins"
+    TIMEOUT_RATE = "timeout_rate"
+    """The fraction of episodes that were ended by their time limit."""
+    SAMPLED_TIMEOUT_RATE = "sampled_timeout_rate"
+    DISTINCT = "distinct_episodes"
+    """Number of different sequences of joint actions."""
+    SAMPLED_DISTINCT = "sampled_distinct_episodes"
     BEST_ENV_STEPS = "best_env_steps"
     TRAIN_RETURN = "train_return"
     TRAIN_WIN_RATE = "train_win_rate"
@@ -230,14 +241,16 @@ class Algorithm(NamedTuple):
     """key -> state"""
     memory: Callable[[int], PyTree]
     """num_envs -> the memory [B, ...] at the start of an episode"""
-    act: Callable[[PyTree, PyTree, Observation, Key, bool], Decision]
-    """(state, memory, observation, key, greedy) -> decision"""
+    act: Callable[[PyTree, PyTree, Observation, Key, bool | Bool[Array, " B"]], Decision]
+    """(state, memory, observation, key, greedy) -> decision; greedy or not in all copies, or in each"""
     update: Callable[[PyTree, Trajectory, Key], tuple[PyTree, Metrics]]
     """(state, trajectory, key) -> (state, metrics)"""
     acting: tuple[str, ...]
     """The fields of the state that acting needs."""
     judging: tuple[str, ...] = ()
     """The further fields that `Decision.value` needs. A snapshot has both."""
+    evaluated: Callable[[PyTree], PyTree] = lambda state: state
+    """state -> the state whose sampled actions are evaluated: a Q-learner's with the final ε"""
     replays: int = 0
     """Size in episodes of the state's `replay` (grasp.algos.replay_buffer); 0 where it has none. Finished episodes are
     stored beside checkpoints, not in them."""

@@ -9,7 +9,10 @@ import pytest
 from qmix_cases import SGD, SMALL, SPEC, acting, agent_values, case, in_loops, state_of
 
 from grasp.algos import exploration, qmix
+from grasp.algos.ma2e import algorithm as ma2e
 from grasp.algos.replay_buffer import Episodes
+from grasp.config import configure
+from grasp.envs import base as envs
 from grasp.types import Observation
 
 
@@ -77,3 +80,12 @@ def test_greedy_play_takes_the_best_legal_action_whatever_epsilon_is():
     best = np.where(seen.avail[0], q, -np.inf).argmax(-1)
     assert (decision.action == best).all()
     assert (best != q.argmax(-1)).any()
+
+
+@pytest.mark.parametrize("algo", ["qmix", "ma2e"])
+def test_what_is_evaluated_explores_with_the_final_epsilon(algo):
+    hyper = configure(algo, "probe/value", {"epsilon": 0.2, "anneal": 1000}).hyper
+    algorithm = (qmix if algo == "qmix" else ma2e).make(hyper, envs.make("probe/value").spec)
+    new = jax.eval_shape(algorithm.init, jax.random.key(0))._replace(env_steps=jnp.int32(7))
+    assert float(exploration.epsilon(hyper, algorithm.evaluated(new).env_steps)) == pytest.approx(0.2)
+    assert float(exploration.epsilon(hyper, new.env_steps)) > 0.9

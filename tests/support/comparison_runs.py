@@ -35,7 +35,7 @@ def write_seed(directory: Path, seed: int, scores, wins=True, points=POINTS, abs
 def write_run(directory: Path, seeds, algo="mappo", env="smax/3m", version="0.2.0", config=None, **keywords):
     """A run directory; `seeds` maps a seed to its scores, or to (scores, absolute score)."""
     directory.mkdir(parents=True)
-    chosen = {"format": 1, "algo": algo, "env": env, "steps": 400, "eval_episodes": 32, "final_episodes": 320}
+    chosen = {"format": 3, "algo": algo, "env": env, "steps": 400, "eval_episodes": 32, "final_episodes": 320}
     (directory / "config.json").write_text(json.dumps(chosen | (config or {})))
     versions = {"grasp": "0.1.0", "env_package": "jaxmarl", "env_version": version}
     (directory / "versions.json").write_text(json.dumps(versions))

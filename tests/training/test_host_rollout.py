@@ -159,8 +159,9 @@ def test_evaluation_plays_every_episode_once_when_workers_fail(opened, tmp_path)
     ]
     assert (tmp_path / "once").exists()
     assert_close(*scores)
-    assert len(set(scores[0].returned.tolist())) > 1  # episodes differ by their seeds
-    assert ((scores[0].length >= 1) & (scores[0].length <= 5)).all()
+    for kind in scores[0]:
+        assert len(set(kind.returned.tolist())) > 1  # episodes differ by their seeds
+        assert ((kind.length >= 1) & (kind.length <= 5)).all()
 
 
 def test_evaluation_equals_that_of_a_device_environment(opened):
@@ -175,7 +176,7 @@ def dot(state):
     return Bodies(state[None, :2], np.ones(1, np.float32), np.zeros(1, int), np.ones(1, bool))
 
 
-def test_training_samples_and_evaluations_and_films_are_greedy_unless_told_otherwise(opened):
+def test_training_samples_films_are_greedy_and_an_evaluation_is_both(opened):
     """The algorithm's action is whether it is asked to be greedy; the toy pays nothing until an action is 1."""
 
     def act(state, memory, observation, key, greedy):
@@ -185,8 +186,9 @@ def test_training_samples_and_evaluations_and_films_are_greedy_unless_told_other
     stage = host_rollout.HostEnvs(opened(), algorithm)
     stage.begin(lambda copy: 0)
     assert (host_rollout.collect(stage, (), key, 12)[0].action == 0).all()
-    assert (host_rollout.evaluate(stage, (), key, 6).returned > 0).all()
-    assert (host_rollout.evaluate(stage, (), key, 6, greedy=False).returned == 0).all()
+    greedy, sampled = host_rollout.evaluate(stage, (), key, 6)
+    assert (greedy.returned > 0).all()
+    assert (sampled.returned == 0).all()
     pool = opened(num_envs=1, workers=1)
     pool.host = pool.host._replace(scene=dot)
     for episode in host_rollout.record(host_rollout.HostEnvs(pool, algorithm), (), key, 2):
@@ -207,7 +209,7 @@ def test_a_film_shows_every_step_of_its_episodes_and_no_lost_episode(opened, tmp
     scores = host_rollout.evaluate(
         host_rollout.HostEnvs(opened(num_envs=1, workers=1, seeded=True), algorithm), state, jax.random.key(5), 4
     )
-    for episode, returned, length, won in zip(films[0], *scores, strict=True):
+    for episode, returned, length, won in zip(films[0], *scores.greedy[:3], strict=True):
         assert float(episode.reward.sum()) == returned
         assert len(episode.reward) == length == len(episode.scenes) - 1
         assert episode.won == won != episode.truncated

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from grasp.training import rollout
-from grasp.training.evaluation import evaluate
+from grasp.training.evaluation import evaluate, extended
 from grasp.types import Algorithm, Decision, Env, EnvSpec, Observation, Step
 
 HORIZON = 4
@@ -115,11 +115,12 @@ def test_no_reset_is_computed_at_a_step_that_needs_none():
 
 def test_an_evaluation_scores_each_episode_once_and_stops_at_its_end():
     env, algorithm = counting_env(), remembering()
-    scores = jax.jit(lambda key: evaluate(env, algorithm, (), key, 70))(jax.random.key(0))
-    assert scores.returned.shape == (70,)
-    np.testing.assert_array_equal(scores.length, np.where(scores.won, 3, HORIZON))
-    np.testing.assert_array_equal(scores.returned, 2 * scores.length)
-    assert 0.3 < scores.won.mean() < 0.7
+    for scores in jax.jit(lambda key: evaluate(env, algorithm, (), key, 70))(jax.random.key(0)):
+        assert scores.returned.shape == (70,)
+        np.testing.assert_array_equal(scores.length, np.where(scores.won, 3, HORIZON))
+        np.testing.assert_array_equal(scores.timed_out, ~scores.won)
+        np.testing.assert_array_equal(scores.returned, 2 * scores.length)
+        assert 0.3 < scores.won.mean() < 0.7
 
 
 # Keys: every number that is drawn shows itself
@@ -169,25 +170,61 @@ def test_resets_steps_and_actions_of_every_copy_draw_by_themselves():
 
 def test_no_two_episodes_of_an_evaluation_are_alike():
     scores = jax.jit(lambda key: evaluate(drawing_env(), drawing(), (), key, 70))(jax.random.key(0))
-    assert len(np.unique(scores.returned)) == 70
+    assert len(np.unique(np.concatenate([scores.greedy.returned, scores.sampled.returned]))) == 140
+
+
+def test_greedy_and_sampled_episodes_have_the_same_starts():
+    """The return is the sum of the state's draw over three steps."""
+    env = drawing_env()
+
+    def step(env_state, action, key):
+        after = env.step(env_state, action, key)[1]
+        return env.step(env_state, action, key)[0], after._replace(reward=env_state[0])
+
+    scores = evaluate(env._replace(step=step), drawing(), (), jax.random.key(0), 5)
+    np.testing.assert_array_equal(scores.greedy.returned, scores.sampled.returned)
+    assert len(np.unique(scores.greedy.returned)) == 5
 
 
 # Greedy or not, and with a memory
 
 
-def test_training_samples_and_an_evaluation_is_greedy_unless_told_otherwise():
-    """The algorithm's action is whether it is asked to be greedy; the reward is the sum of the two agents' actions."""
+def test_training_samples_and_an_evaluation_plays_greedy_and_sampled_episodes():
+    """The algorithm's action is whether it is asked to be greedy, plus its state; the reward is the sum of the two
+    agents' actions. What is evaluated with sampled actions is `evaluated` of the state."""
 
     def act(state, memory, observation, key, greedy):
-        return Decision(jnp.full(observation.alive.shape, int(greedy)), memory, ())
+        wanted = jnp.broadcast_to(jnp.asarray(greedy, int), observation.alive.shape[:1])
+        return Decision(jnp.broadcast_to((wanted + state)[:, None], observation.alive.shape), memory, ())
 
-    env, algorithm = counting_env(), remembering()._replace(act=act)
+    env, algorithm = counting_env(), remembering()._replace(act=act, evaluated=lambda state: state + 3)
     arena = rollout.open_arena(env, algorithm, 2, jax.random.key(0))
-    _, trajectory, _ = rollout.collect(env, algorithm, (), arena, jax.random.key(1), num_steps=2)
+    _, trajectory, _ = rollout.collect(env, algorithm, 0, arena, jax.random.key(1), num_steps=2)
     assert (trajectory.action == 0).all()
-    scores = evaluate(env, algorithm, (), jax.random.key(0), 3)
-    np.testing.assert_array_equal(scores.returned, 2 * scores.length)
-    assert (evaluate(env, algorithm, (), jax.random.key(0), 3, greedy=False).returned == 0).all()
+    greedy, sampled = evaluate(env, algorithm, 0, jax.random.key(0), 3)
+    np.testing.assert_array_equal(greedy.returned, 2 * 4 * greedy.length)
+    np.testing.assert_array_equal(sampled.returned, 2 * 3 * sampled.length)
+
+
+def test_the_hash_of_an_episode_s_actions_depends_on_all_of_them_and_on_nothing_else():
+    rng = np.random.default_rng(0)
+    episode = rng.integers(9, size=(40, 5))
+
+    def hashed(actions, array):
+        played = array(np.zeros(1, np.uint32))
+        for joint in actions:
+            played = extended(played, array(joint[None]))
+        return int(played[0])
+
+    known = hashed(episode, np.asarray)
+    assert hashed(episode, jnp.asarray) == known
+    others = {known}
+    for t, i in np.ndindex(episode.shape):
+        changed = episode.copy()
+        changed[t, i] = (changed[t, i] + 1) % 9
+        others.add(hashed(changed, np.asarray))
+    others |= {hashed(other, np.asarray) for other in (episode[:-1], episode[::-1], episode[:, ::-1])}
+    assert len(others) == 1 + episode.size + 3
 
 
 def test_a_policy_that_is_evaluated_remembers():
@@ -196,5 +233,5 @@ def test_a_policy_that_is_evaluated_remembers():
     def act(state, memory, observation, key, greedy):
         return Decision(jnp.broadcast_to(memory == 0, observation.alive.shape).astype(int), memory + 1, ())
 
-    scores = evaluate(counting_env(), remembering()._replace(act=act), (), jax.random.key(0), 3)
-    assert (scores.returned == 2).all()
+    for scores in evaluate(counting_env(), remembering()._replace(act=act), (), jax.random.key(0), 3):
+        assert (scores.returned == 2).all()

@@ -24,7 +24,8 @@ def telling() -> Algorithm:
     """Its action is whether it is asked to be greedy; its state has what it drew."""
 
     def act(state, memory, observation, key, greedy):
-        action = jnp.full(observation.alive.shape, int(greedy))
+        wanted = jnp.broadcast_to(jnp.asarray(greedy, int), observation.alive.shape[:1])
+        action = jnp.broadcast_to(wanted[:, None], observation.alive.shape)
         return Decision(action, memory, jnp.broadcast_to(jax.random.uniform(key), action.shape[:1]))
 
     def update(state, trajectory, key):
@@ -53,10 +54,11 @@ def test_every_iteration_acts_and_updates_with_keys_of_its_own():
     assert len(set(draws)) == 6
 
 
-def test_evaluations_are_greedy_and_of_as_many_episodes_as_configured():
+def test_evaluations_have_as_many_greedy_and_sampled_episodes_as_configured():
     trainer = made()
     state, keys = trainer.begin([0]).state, jax.random.key(1)[None]
     for score, episodes in ((trainer.score, "eval_episodes"), (trainer.score_best, "final_episodes")):
-        returned = score(state, keys).returned
-        assert returned.shape == (1, TINY[episodes])
-        np.testing.assert_array_equal(returned, 1.0)
+        greedy, sampled = score(state, keys)
+        assert greedy.returned.shape == sampled.returned.shape == (1, TINY[episodes])
+        np.testing.assert_array_equal(greedy.returned, 1.0)
+        np.testing.assert_array_equal(sampled.returned, 0.0)

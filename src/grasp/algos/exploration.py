@@ -1,5 +1,7 @@
 """ε-greedy action selection from action values, and the values that `grasp play --overlay` shows."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -11,13 +13,11 @@ from grasp.types import Key, Observation, PyTree
 
 
 def choose(
-    q: Float[Array, "*S N a"], avail: Bool[Array, "*S N a"], epsilon: Float[Array, ""] | None, key: Key
+    q: Float[Array, "*S N a"], avail: Bool[Array, "*S N a"], epsilon: Float[Array, "*e"], key: Key
 ) -> Int[Array, "*S N"]:
-    """The best legal action; with probability ε a uniformly random legal one. None for ε: greedy."""
-    action = best(q, avail)
-    if epsilon is None:
-        return action
+    """The best legal action; with probability ε a uniformly random legal one."""
     choice_key, random_key = jax.random.split(key)
+    action = best(q, avail)
     explores = jax.random.uniform(choice_key, action.shape) < epsilon
     anything = jax.random.categorical(random_key, jnp.where(avail, 0.0, losses.ILLEGAL))
     return jnp.where(explores, anything, action)
@@ -26,6 +26,23 @@ def choose(
 def epsilon(hyper: Qmix, env_steps: Int[Array, ""]) -> Float[Array, ""]:
     """ε, annealed linearly from 1 to `epsilon` over `anneal` environment steps."""
     return jnp.maximum(hyper.epsilon, 1.0 - (1.0 - hyper.epsilon) * env_steps / hyper.anneal)
+
+
+def act(
+    hyper: Qmix,
+    q: Float[Array, "B N a"],
+    avail: Bool[Array, "B N a"],
+    env_steps: Int[Array, ""],
+    key: Key,
+    greedy: bool | Bool[Array, " B"],
+) -> Int[Array, "B N"]:
+    """The best legal actions where greedy, else ε-greedy ones."""
+    return losses.greedy_or(greedy, best(q, avail), choose(q, avail, epsilon(hyper, env_steps), key))
+
+
+def annealed(hyper: Qmix, state: Any) -> Any:
+    """The state with ε at its final value."""
+    return state._replace(env_steps=jnp.full_like(state.env_steps, hyper.anneal))
 
 
 def best(q: Float[Array, "*S a"], avail: Bool[Array, "*S a"]) -> Int[Array, "*S"]:

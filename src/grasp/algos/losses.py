@@ -13,6 +13,13 @@ def log_probabilities(logits: Float[Array, "*S a"], avail: Bool[Array, "*S a"]) 
     return jax.nn.log_softmax(jnp.where(avail, logits, ILLEGAL))
 
 
+def greedy_or(greedy: bool | Bool[Array, " B"], best: Int[Array, "B N"], drawn: Int[Array, "B N"]) -> Int[Array, "B N"]:
+    """The best actions where greedy, else the drawn ones."""
+    if isinstance(greedy, bool):
+        return best if greedy else drawn
+    return jnp.where(greedy[:, None], best, drawn)
+
+
 def chosen(log_probs: Float[Array, "*S a"], action: Int[Array, "*S"]) -> Float[Array, "*S"]:
     """The entry of the action that was taken, read by a one-hot sum: a gather's gradient is a slow scatter on a CPU."""
     picked = action[..., None] == jnp.arange(log_probs.shape[-1]).reshape((1,) * action.ndim + (-1,))

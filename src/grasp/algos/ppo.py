@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from grasp.algos import inputs, losses, returns
 from grasp.algos import minibatches as batches
@@ -108,13 +108,15 @@ def memory(hyper: Mappo, spec: EnvSpec, num_envs: int) -> Memory:
     )
 
 
-def decide(hyper: Mappo, state: State, memory: Memory, observation: Observation, key: Key, greedy: bool) -> Decision:
+def decide(
+    hyper: Mappo, state: State, memory: Memory, observation: Observation, key: Key, greedy: bool | Bool[Array, " B"]
+) -> Decision:
     """Every agent's action from its own policy, sampled or the most probable. A dead agent's input is zeros."""
     seen = inputs.of_agents(hyper, observation.obs, memory.last_action) * observation.alive[..., None]
     actor_memory, features = actors.step(state.actor.backbone, hyper.sharing, memory.actor, seen)
     logits = actors.logits(state.actor.head, hyper.sharing, features)
     log_probs = losses.log_probabilities(logits, observation.avail)
-    action = jnp.argmax(log_probs, -1) if greedy else jax.random.categorical(key, log_probs)
+    action = losses.greedy_or(greedy, jnp.argmax(log_probs, -1), jax.random.categorical(key, log_probs))
     value, critic_memory = critics.value_step(state.critic, memory.critic, observation.state)
     record = Record(losses.chosen(log_probs, action), value)
     expected = normalise.denormalise(state.value_norm, value) if hyper.value_norm else value

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from grasp.algos import exploration, grasp, inputs, losses, returns
 from grasp.algos import replay_buffer as replay
@@ -93,6 +93,7 @@ def make(hyper: Qmix, spec: EnvSpec) -> Algorithm:
         update=partial(learn, hyper, optimiser),
         acting=("agent", "env_steps"),  # ε depends on the steps
         judging=("mixer",),
+        evaluated=partial(exploration.annealed, hyper),
         replays=hyper.buffer,
     )
 
@@ -112,15 +113,15 @@ def begin(hyper: Qmix, spec: EnvSpec, optimiser: optax.GradientTransformation, a
     return State(*online, target, optimiser.init(online), episodes, *counters)
 
 
-def decide(hyper: Qmix, state: State, memory: Memory, observation: Observation, key: Key, greedy: bool) -> Decision:
+def decide(
+    hyper: Qmix, state: State, memory: Memory, observation: Observation, key: Key, greedy: bool | Bool[Array, " B"]
+) -> Decision:
     """Every agent's ε-greedy action, each drawn independently."""
     obs = observation.obs * observation.alive[..., None]
     seen = inputs.of_agents(hyper, obs, memory.last_action)
     hidden, features = actors.step(state.agent.backbone, hyper.sharing, memory.agent, seen)
     q = actors.logits(state.agent.head, hyper.sharing, features)
-    action = exploration.choose(
-        q, observation.avail, None if greedy else exploration.epsilon(hyper, state.env_steps), key
-    )
+    action = exploration.act(hyper, q, observation.avail, state.env_steps, key, greedy)
     memory = Memory(hidden, jax.nn.one_hot(action, q.shape[-1]))
     return Decision(action, memory, (), *exploration.judged(hyper, state.mixer, q, observation))
 

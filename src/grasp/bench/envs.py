@@ -17,7 +17,7 @@ STEPS = 50
 def at_random() -> Algorithm:
     """An algorithm that draws legal actions uniformly."""
 
-    def act(state: Any, memory: Any, observation: Observation, key: Key, greedy: bool) -> Decision:
+    def act(state: Any, memory: Any, observation: Observation, key: Key, greedy: Any) -> Decision:
         return Decision(jax.random.categorical(key, jax.numpy.where(observation.avail, 0.0, -1e9)), (), ())
 
     return Algorithm(lambda key: (), lambda num_envs: (), act, lambda state, trajectory, key: (state, {}), ())

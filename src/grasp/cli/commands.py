@@ -45,7 +45,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
     from grasp.training import compilation_cache
 
     compilation_cache.enable()
-    scores = api.evaluate(options.run, episodes=options.episodes, checkpoint=options.checkpoint)
+    scores = api.evaluations(options.run, options.episodes, options.checkpoint)
     rows = summary.score_rows(runs.find(options.run), scores, options.checkpoint)
     if options.json:
         print(json.dumps(rows))

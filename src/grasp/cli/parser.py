@@ -174,10 +174,10 @@ def add_resume(commands: Any, _: list[str]) -> None:
 
 
 def add_evaluate(commands: Any, _: list[str]) -> None:
-    command = commands.add_parser("evaluate", help="score the stored policy on greedy episodes")
+    command = commands.add_parser("evaluate", help="score the stored policy with greedy and with sampled actions")
     command.add_argument("run", metavar="RUN", help=RUN)
     command.add_argument(
-        "--episodes", type=whole("episodes"), default=32, help="greedy episodes per seed (default: 32)"
+        "--episodes", type=whole("episodes"), default=32, help="episodes per seed, of each kind (default: 32)"
     )
     command.add_argument("--checkpoint", metavar="STEPS", type=whole("checkpoint", 0), help=CHECKPOINT)
     command.add_argument("--json", action="store_true", help="print one JSON object instead of a table")

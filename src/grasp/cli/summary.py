@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from grasp.analysis.statistics import wilson
 from grasp.runs import Run
 from grasp.runs.metrics_log import plain, read
-from grasp.training.evaluation import Scores
+from grasp.training.evaluation import Evaluation
 from grasp.types import Kind, Metric
 
 
@@ -36,17 +37,20 @@ def shown(value: float | None) -> str:
     return "n/a" if value is None else f"{value:.2f}"
 
 
-def score_rows(run: Run, scores: dict[int, Scores], checkpoint: int | None = None) -> list[dict[str, Any]]:
+def score_rows(run: Run, scores: dict[int, Evaluation], checkpoint: int | None = None) -> list[dict[str, Any]]:
     """An evaluation as plain values, one row per seed. `checkpoint` is the steps of its policy, None for the best."""
     logged = (line for seed in run.seeds for line in read(run.metrics_log(seed)).records)
     rows, has_wins = [], any(Metric.WIN_RATE in line for line in logged)
-    for seed, score in scores.items():
+    for seed, (greedy, sampled) in scores.items():
         row = {"run": str(run.path), "algo": run.config.algo, "env": run.config.env, "seed": seed, "greedy": True}
         row["checkpoint"] = checkpoint
-        row |= {Metric.EPISODES: len(score.returned), Metric.RETURN_MEAN: score.returned.mean()}
-        row[Metric.RETURNS] = score.returned
+        row |= {Metric.EPISODES: len(greedy.returned), Metric.RETURN_MEAN: greedy.returned.mean()}
+        row |= {Metric.RETURNS: greedy.returned, Metric.TIMEOUT_RATE: greedy.timed_out.mean()}
+        row |= {Metric.DISTINCT: len(set(greedy.played.tolist()))}
+        row |= {Metric.SAMPLED_RETURN_MEAN: sampled.returned.mean(), Metric.SAMPLED_RETURNS: sampled.returned}
         if has_wins:
-            row |= {Metric.WIN_RATE: score.won.mean(), Metric.WINS: score.won.astype(int)}
+            row |= {Metric.WIN_RATE: greedy.won.mean(), Metric.WINS: greedy.won.astype(int)}
+            row |= {Metric.SAMPLED_WIN_RATE: sampled.won.mean(), Metric.SAMPLED_WINS: sampled.won.astype(int)}
         rows.append(plain(row))
     return rows
 
@@ -54,14 +58,28 @@ def score_rows(run: Run, scores: dict[int, Scores], checkpoint: int | None = Non
 def print_scores(rows: list[dict[str, Any]], console: Console) -> None:
     """An evaluation as a table; a win rate with its 95 % Wilson interval over episodes."""
     table = Table(title=f"{rows[0]['algo']} on {rows[0]['env']}", title_justify="left")
-    for column in ("seed", "return", "wins"):
+    for column in ("seed", "return", "wins", "sampled return", "sampled wins", "time-outs", "distinct"):
         table.add_column(column, justify="right")
     for row in rows:
-        wins = "–"
-        interval = wilson(sum(row[Metric.WINS]), row[Metric.EPISODES]) if Metric.WINS in row else None
-        if interval:
-            wins = f"{row[Metric.WIN_RATE]:.1%} [{interval[0]:.1%}, {interval[1]:.1%}]"
-        table.add_row(str(row["seed"]), shown(row[Metric.RETURN_MEAN]), wins)
+        table.add_row(
+            str(row["seed"]),
+            shown(row[Metric.RETURN_MEAN]),
+            wins(row, Metric.WINS),
+            shown(row[Metric.SAMPLED_RETURN_MEAN]),
+            wins(row, Metric.SAMPLED_WINS),
+            f"{row[Metric.TIMEOUT_RATE]:.0%}",
+            str(row[Metric.DISTINCT]),
+        )
     console.print(table)
     whose = "stored policy" if rows[0]["checkpoint"] is None else f"policy at {rows[0]['checkpoint']:,} steps"
-    console.print(f"{rows[0][Metric.EPISODES]} greedy episodes of the {whose}, per seed", style="dim")
+    console.print(
+        f"{rows[0][Metric.EPISODES]} greedy episodes of the {whose} per seed, and as many with sampled actions "
+        f"(ε-greedy for Q-learners); time-outs and distinct sequences of actions are those of the greedy ones",
+        style="dim",
+    )
+
+
+def wins(row: dict[str, Any], metric: str) -> str:
+    """A win rate with its interval; a dash where the environment has no wins."""
+    interval = wilson(sum(row[metric]), row[Metric.EPISODES]) if metric in row else None
+    return f"{np.mean(row[metric]):.1%} [{interval[0]:.1%}, {interval[1]:.1%}]" if interval else "–"

@@ -15,7 +15,7 @@ from jaxtyping import Array
 
 from grasp.envs.host import Copies, SimulatorPool, observed
 from grasp.render.film import Episode, cannot_draw, overlay_of
-from grasp.training.evaluation import Scores
+from grasp.training.evaluation import Evaluation, Scores, extended
 from grasp.training.rollout import Outcome, cleared, where
 from grasp.types import Algorithm, Decision, Key, Observation, PyTree, Trajectory
 
@@ -204,21 +204,28 @@ def collect(envs: HostEnvs, state: PyTree, key: Key, num_steps: int) -> tuple[Tr
     return buffer.trajectory(), buffer.outcome, envs.pool.take_unreported()
 
 
-def evaluate(envs: HostEnvs, state: PyTree, key: Key, episodes: int, greedy: bool = True) -> Scores:
-    """The scores of `episodes` independent episodes. Copy i plays episodes i, i + B, ...: if the first free copy played
-    the next episode, short episodes would be over-represented. A lost episode is played again.
+def evaluate(envs: HostEnvs, state: PyTree, key: Key, episodes: int) -> Evaluation:
+    """The scores of `episodes` independent episodes with greedy and as many with sampled actions, from the same starts.
 
     Episodes are still running at the end; call `begin` before anything else.
     """
     envs.pool.restarts = 0
+    greedy = play(envs, state, key, episodes, True)
+    sampled = play(envs, envs.algorithm.evaluated(state), key, episodes, False)
+    return Evaluation(greedy, sampled)
+
+
+def play(envs: HostEnvs, state: PyTree, key: Key, episodes: int, greedy: bool) -> Scores:
+    """The scores of independent episodes. Copy i plays episodes i, i + B, ...: if the first free copy played the next
+    episode, short episodes would be over-represented. A lost episode is played again."""
     num_envs = len(envs.first)
     seeds = generator(key).integers(LARGEST_SEED, size=episodes)
     episode = np.arange(num_envs)
-    scores: Any = Scores(*(zeros(episodes, kind) for kind in (np.float32, np.int32, bool)))
+    scores: Any = Scores(*(zeros(episodes, kind) for kind in (np.float32, np.int32, bool, bool, np.uint32)))
 
     def forget(copies: Copies) -> None:
         playing = episode[copies[episode[copies] < episodes]]
-        scores.returned[playing] = scores.length[playing] = 0
+        scores.returned[playing] = scores.length[playing] = scores.played[playing] = 0
 
     envs.begin(lambda copy: int(seeds[min(episode[copy], episodes - 1)]))
     tick = 0
@@ -230,6 +237,8 @@ def evaluate(envs: HostEnvs, state: PyTree, key: Key, episodes: int, greedy: boo
             scores.returned[now] += result["reward"]
             scores.length[now] += 1
             scores.won[now] |= result["won"]
+            scores.timed_out[now] |= result["truncated"]
+            scores.played[now] = extended(scores.played[now], result["action"])
             ended = moved[result["terminated"] | result["truncated"]]
             episode[ended] += num_envs
             forget(envs.renew(index, np.union1d(ended, lost)))

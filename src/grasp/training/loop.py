@@ -20,7 +20,7 @@ from grasp.runs import Run, checkpoint, replay_store, restore, writing
 from grasp.runs.lock import Lock
 from grasp.runs.metrics_log import MetricsWriter, plain, read
 from grasp.runs.restore import Reporter, acting, seed_keys
-from grasp.training.evaluation import Scores
+from grasp.training.evaluation import Evaluation, Scores
 from grasp.training.remote_rollout import RemoteRollouts
 from grasp.training.runner import Built, Runner, RunState, begin_seed, build, gather, outline, stack
 from grasp.types import Algorithm, GraspError, Kind, Metric
@@ -166,16 +166,24 @@ class Session:
             checkpoint.save(self.run.snapshots(seed) / name, policy, {"algo": self.config.algo, "env": self.config.env})
         self.write(Kind.EVALUATION, iteration, self.metrics(scores), time.monotonic() - began)
 
-    def metrics(self, scores: Scores) -> dict[str, Any]:
+    def metrics(self, scores: Evaluation) -> dict[str, Any]:
         """The metrics of an evaluation; every entry has a leading seed axis."""
+        greedy, sampled = scores
         values = {
-            Metric.EPISODES: np.full(len(self.seeds), scores.returned.shape[1]),
-            Metric.RETURN_MEAN: scores.returned.mean(1),
-            "length_mean": scores.length.mean(1),
-            Metric.RETURNS: scores.returned,
+            Metric.EPISODES: np.full(len(self.seeds), greedy.returned.shape[1]),
+            Metric.RETURN_MEAN: greedy.returned.mean(1),
+            "length_mean": greedy.length.mean(1),
+            Metric.TIMEOUT_RATE: greedy.timed_out.mean(1),
+            Metric.DISTINCT: distinct(greedy),
+            Metric.RETURNS: greedy.returned,
+            Metric.SAMPLED_RETURN_MEAN: sampled.returned.mean(1),
+            Metric.SAMPLED_TIMEOUT_RATE: sampled.timed_out.mean(1),
+            Metric.SAMPLED_DISTINCT: distinct(sampled),
+            Metric.SAMPLED_RETURNS: sampled.returned,
         }
         if self.runner.env.spec.has_wins:
-            values |= {Metric.WIN_RATE: scores.won.mean(1), Metric.WINS: scores.won.astype(int)}
+            values |= {Metric.WIN_RATE: greedy.won.mean(1), Metric.WINS: greedy.won.astype(int)}
+            values |= {Metric.SAMPLED_WIN_RATE: sampled.won.mean(1), Metric.SAMPLED_WINS: sampled.won.astype(int)}
         return values | self.runner.host_metrics()
 
     def save(self, state: RunState, iteration: int) -> None:
@@ -215,6 +223,11 @@ class Session:
         self.write(Kind.ABSOLUTE, self.config.iterations, metrics, time.monotonic() - began)
         for log in self.logs:
             log.commit()
+
+
+def distinct(scores: Scores) -> np.ndarray:
+    """For each seed, how many different sequences of joint actions were played."""
+    return np.array([len(np.unique(hashes)) for hashes in scores.played])
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from grasp.envs import base as envs
 from grasp.nn import sharding
 from grasp.runs.restore import acting, seed_keys
 from grasp.training import host_rollout, remote_rollout, rollout
-from grasp.training.evaluation import Scores, evaluate
+from grasp.training.evaluation import Evaluation, evaluate
 from grasp.training.remote_rollout import HostPlayer, RemoteRollouts, RolloutPart, RolloutRequest
 from grasp.types import Algorithm, Env, Host, Key, Metrics, PyTree
 
@@ -49,8 +49,8 @@ class Runner(NamedTuple):
     begin: Callable[[list[int]], RunState]
     advance: Callable[[RunState], tuple[RunState, Metrics]]
     outline: Callable[[RunState], RunState]
-    score: Callable[[PyTree, Array], Scores]
-    score_best: Callable[[PyTree, Array], Scores]
+    score: Callable[[PyTree, Array], Evaluation]
+    score_best: Callable[[PyTree, Array], Evaluation]
     algorithm: Algorithm
     env: Env | Host
     host_metrics: Callable[[], dict[str, Any]] = dict
@@ -244,7 +244,7 @@ class HostRunner:
         bits = np.asarray(jax.random.key_data(keys_of(run, iteration)[0]))
         return RolloutRequest(iteration, int(run.iteration[0]), policy, bits, fresh)
 
-    def score(self, state: PyTree, keys: Shaped[Array, " 1"], episodes: int) -> Scores:
+    def score(self, state: PyTree, keys: Shaped[Array, " 1"], episodes: int) -> Evaluation:
         self.training = False
         return one(host_rollout.evaluate(self.player.opened(), self.single(state), keys[0], episodes))
 

@@ -95,19 +95,21 @@ def make(hyper: Ma2e, spec: EnvSpec) -> Algorithm:
         update=partial(learn, hyper, optimiser, autoencoder_optimiser),
         acting=("agent", "senses", "env_steps"),
         judging=("mixer",),
+        evaluated=partial(exploration.annealed, hyper),
         replays=hyper.buffer,
     )
 
 
-def decide(hyper: Ma2e, state: State, memory: Memory, observation: Observation, key: Key, greedy: bool) -> Decision:
+def decide(
+    hyper: Ma2e, state: State, memory: Memory, observation: Observation, key: Key, greedy: bool | Bool[Array, " B"]
+) -> Decision:
     """QMIX's choice, from the perceived inputs. Pretraining does not count steps, so ε is 1."""
     obs = observation.obs * observation.alive[..., None]
     window = perception.present(memory.window, inputs.of_agents(hyper, obs, memory.last_action))
     seen = perception.perceive(state.senses, hyper.mode, window)
     hidden, features = actors.step(state.agent.backbone, hyper.sharing, memory.agent, seen)
     q = actors.logits(state.agent.head, hyper.sharing, features)
-    epsilon = None if greedy else exploration.epsilon(hyper, state.env_steps)
-    action = exploration.choose(q, observation.avail, epsilon, key)
+    action = exploration.act(hyper, q, observation.avail, state.env_steps, key, greedy)
     num_actions = q.shape[-1]
     window = perception.passed(window, action / num_actions)
     memory = Memory(hidden, jax.nn.one_hot(action, num_actions), window)
