@@ -17,7 +17,6 @@ def test_the_python_block_runs(tmp_path, monkeypatch):
     exec(compile(block, "README.md", "exec"), found)
     assert int(found["info"].status) == 0, "certified"
     assert float(jnp.sum(found["info"].weights)) == pytest.approx(1.0, abs=1e-5)
-    assert all(not leaf.any() for leaf in found["before"].values())
     assert all(leaf.any() for leaf in found["params"].values()), "the optimiser has taken a step"
     assert found["actions"].shape == (found["team"].spec.num_agents,)
     assert (tmp_path / found["run"].path / "config.json").exists()

@@ -24,9 +24,9 @@ from grasp.types import GraspError
 @pytest.fixture
 def pair(tmp_path):
     """Absolute scores that differ from the last evaluations; seeds 0-3 and 1-4."""
-    a = write_run(tmp_path / "a", {s: (ramp(0.5 + 0.1 * s), 0.6 + 0.05 * s) for s in range(4)})
-    b = write_run(tmp_path / "b", {s: (ramp(0.2 + 0.1 * s), 0.3 + 0.06 * s) for s in range(1, 5)}, algo="qmix")
-    return [a, b]
+    a = write_run(tmp_path / "a", {s: (ramp(0.5 + 0.1 * s), 0.6 + 0.05 * s) for s in range(4)}, sampled=0.9)
+    others = {s: (ramp(0.2 + 0.1 * s), 0.3 + 0.06 * s) for s in range(1, 5)}
+    return [a, write_run(tmp_path / "b", others, algo="qmix", sampled=0.9)]
 
 
 def compared(*paths, **keywords):
@@ -55,17 +55,72 @@ def test_the_whole_run_is_the_mean_of_all_evaluations_but_the_untrained(tmp_path
     assert rows[1].by["whole run"].scores == pytest.approx((0.3, 0.5))
 
 
+def test_scores_with_sampled_actions_are_those_of_the_evaluations_without_the_untrained(tmp_path):
+    runs = {s: ([0.9, 0.2, 0.4, 0.1 * s], 1.0) for s in range(4)}
+    run = write_run(tmp_path / "a", runs, points=(0, 100, 200, 300), sampled=0.5)
+    row = compared(run, write_run(tmp_path / "b", finished([0.5]), algo="qmix")).rows[0]
+    assert row.by["sampled, last 10 %"].scores == pytest.approx([0.05 * s for s in range(4)])
+    assert row.by["sampled, whole run"].scores == pytest.approx([(0.3 + 0.05 * s) / 3 for s in range(4)])
+
+
+def test_where_evaluations_were_only_greedy_the_episodes_of_training_are_the_sampled_ones(tmp_path):
+    run = write_run(tmp_path / "a", {0: ramp(0.8)})
+    log = run / "seed-0" / "metrics.jsonl"
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    trained = [
+        {"kind": "iteration", "env_steps": step, "seed": 0, "wall": {"seconds": 1.0}} | rate
+        for step, rate in ((40, {"train_win_rate": 0.3}), (380, {"train_win_rate": 0.7}), (390, {}))
+    ]
+    ordered = sorted(records + trained, key=lambda record: record["env_steps"])
+    log.write_text("".join(json.dumps(record) + "\n" for record in ordered))
+    seed = load_runs([run])[0].seeds[0]
+    assert seed.score("win rate", "sampled, whole run") == pytest.approx(0.5)
+    assert seed.score("win rate", "sampled, last 10 %") == pytest.approx(0.7)
+    assert np.isnan(seed.score("return", "sampled, whole run"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "title", "degree"),
+    [
+        (1.0, 1.0, "mappo is better than qmix on smax/3m", "clear"),
+        (0.5, 1.0, "mappo is better than qmix on smax/3m; with sampled actions it is not", "likely"),
+        (0.1, 1.0, "mappo is better than qmix on smax/3m; with sampled actions it is not", "likely"),
+    ],
+    ids=["also_sampled", "equal_sampled", "reversed_sampled"],
+)
+def test_a_verdict_on_greedy_scores_says_whether_it_holds_with_sampled_actions(tmp_path, first, second, title, degree):
+    tops = [0.8, 0.82, 0.84, 0.86, 0.88]
+    a = write_run(tmp_path / "a", finished(tops), sampled=first)
+    b = write_run(tmp_path / "b", finished([0.5 * top for top in tops]), algo="qmix", sampled=second)
+    found = verdicts(compared(a, b))[0]
+    assert (found.title, found.sure) == (title, degree)
+    gap = first * 0.84 - second * 0.42
+    assert f"With sampled actions (last 10 %): {'+' if gap >= 0 else '−'}{abs(gap):.3f}" in found.detail
+
+
+def test_equal_greedy_scores_do_not_hide_a_difference_with_sampled_actions(tmp_path):
+    tops = [0.8, 0.82, 0.84, 0.86, 0.88]
+    a = write_run(tmp_path / "a", finished(tops), sampled=0.5)
+    b = write_run(tmp_path / "b", finished(tops), algo="qmix", sampled=1)
+    title = verdicts(compared(a, b))[0].title
+    assert title == "No clear difference between mappo and qmix on smax/3m; with sampled actions qmix is better"
+
+
 def test_the_score_can_be_chosen(tmp_path):
     """One learns late and ends higher, the other learns early and ends lower: each wins by one score."""
-    late = write_run(tmp_path / "a", {s: ([0.0, 0.0, 0.1, 0.9 + 0.01 * s], 0.9 + 0.01 * s) for s in range(5)})
+    late = write_run(
+        tmp_path / "a", {s: ([0.0, 0.0, 0.1, 0.9 + 0.01 * s], 0.9 + 0.01 * s) for s in range(5)}, sampled=1
+    )
     early = write_run(
-        tmp_path / "b", {s: ([0.6, 0.6, 0.6, 0.6 + 0.01 * s], 0.6 + 0.01 * s) for s in range(5)}, algo="qmix"
+        tmp_path / "b", {s: ([0.6, 0.6, 0.6, 0.6 + 0.01 * s], 0.6 + 0.01 * s) for s in range(5)}, algo="qmix", sampled=1
     )
     for score, final, best in (
         (None, "absolute", "mappo"),
         ("absolute", "absolute", "mappo"),
         ("last", "last 10 %", "mappo"),
         ("whole", "whole run", "qmix"),
+        ("sampled-last", "sampled, last 10 %", "mappo"),
+        ("sampled-whole", "sampled, whole run", "qmix"),
     ):
         found = compared(late, early, score=score)
         assert {row.final for row in found.rows} == {final}
@@ -75,7 +130,8 @@ def test_the_score_can_be_chosen(tmp_path):
     unfinished = write_run(tmp_path / "c", {0: [0.1, 0.2]}, algo="vdn")
     with pytest.raises(GraspError, match="not every seed has its absolute metric yet; use --score last or whole"):
         compared(late, unfinished, score="absolute")
-    with pytest.raises(GraspError, match="score must be one of absolute, last, whole, not 'best'"):
+    names = "absolute, last, whole, sampled-last, sampled-whole"
+    with pytest.raises(GraspError, match=f"score must be one of {names}, not 'best'"):
         compared(late, early, score="best")
 
 

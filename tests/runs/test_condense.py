@@ -18,7 +18,7 @@ from grasp.runs import condense as condensing
 from grasp.runs.condense import ITERATIONS, condense, shortened
 from grasp.types import GraspError
 
-COMPLETE = json.loads(to_json(configure("mappo", "smax/3m", {"steps": 3200})))
+COMPLETE = json.loads(to_json(configure("mappo", "smax/3m", {"preset": "paper", "steps": 3200})))
 
 
 def test_a_condensed_run_compares_like_the_run_itself(finished, tmp_path):

@@ -11,14 +11,19 @@ from grasp.runs.metrics_log import encode, plain
 POINTS = (100, 200, 300, 400)
 
 
-def write_seed(directory: Path, seed: int, scores, wins=True, points=POINTS, absolute=None, training=False):
-    """One seed's metrics; `scores` are its win rates (or returns) at `points`."""
+def write_seed(
+    directory: Path, seed: int, scores, wins=True, points=POINTS, absolute=None, training=False, sampled=None
+):
+    """One seed's metrics; `scores` are its win rates (or returns) at `points`, and `sampled` times as much with sampled
+    actions, if given."""
     lines = []
 
     def line(kind, step, score, episodes):
-        won = {"win_rate": score} if wins else {}
-        record = {"kind": kind, "env_steps": step, "seed": seed, "return_mean": 10 * score, "episodes": episodes}
-        lines.append(record | won | {"wall": {"seconds": 1.0}})
+        scored = {"return_mean": 10 * score} | ({"win_rate": score} if wins else {})
+        if sampled is not None:
+            scored |= {f"sampled_{name}": sampled * value for name, value in scored.items()}
+        record = {"kind": kind, "env_steps": step, "seed": seed, "episodes": episodes}
+        lines.append(record | scored | {"wall": {"seconds": 1.0}})
 
     for step, score in zip(points, scores, strict=False):
         if training:

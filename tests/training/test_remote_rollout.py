@@ -188,8 +188,7 @@ def trained(host, opened, staleness, iterations=7, **fake):
 def without_staleness():
     """The metrics and requests of a run without staleness."""
     host = seeded_toy()
-    with pytest.MonkeyPatch.context() as patched, contextlib.ExitStack() as resources:
-        patched.setattr(remote_rollout.envs, "make", lambda name: host)
+    with contextlib.ExitStack() as resources:
         return trained(host, lambda resource: resources.enter_context(contextlib.closing(resource)), 0)
 
 

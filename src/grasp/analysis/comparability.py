@@ -13,7 +13,7 @@ Iterations of different algorithms differ in length, and comparing runs of diffe
 import numpy as np
 
 from grasp.analysis import statistics
-from grasp.analysis.run_data import ABSOLUTE, LAST, SCORES, RunData, SeedData, span
+from grasp.analysis.run_data import ABSOLUTE, LAST, SAMPLED_LAST, SAMPLED_WHOLE, SCORES, RunData, SeedData, span
 from grasp.types import GraspError
 
 
@@ -108,8 +108,10 @@ def _without_interval(run: RunData, metric: str, final: str) -> list[str]:
     if len(scores) > 1:
         same = f"all {len(scores)} seeds of {run.label} have the same score, so no interval over seeds"
         return [same] if len(set(scores)) == 1 else []
-    lines = run.seeds[0].scored(final)
     text = f"{run.label} has one seed, so no interval over seeds"
+    if final in (SAMPLED_LAST, SAMPLED_WHOLE):
+        return [text]
+    lines = run.seeds[0].scored(final)
     if metric == "return" or any(e.episodes is None for e in lines):
         return [text]
     episodes = sum(e.episodes or 0 for e in lines)

@@ -1,9 +1,9 @@
 """Compare runs: scores over seeds with intervals, pairs of algorithms, and aggregates over environments.
 
 A seed has three scores: its absolute metric (the best policy, evaluated again), the mean of the last tenth of its
-evaluations, and the mean of all. All three are summarised; pairs and aggregates use the chosen one, by default the
-absolute metric if every seed on the environment has one, else the last tenth. `grasp.analysis.comparability` checks
-which runs may be compared.
+evaluations, and the mean of all; the latter two also with sampled actions. All are summarised; pairs and aggregates use
+the chosen one, by default the absolute metric if every seed on the environment has one, else the last tenth.
+`grasp.analysis.comparability` checks which runs may be compared.
 """
 
 import itertools
@@ -16,7 +16,17 @@ from jaxtyping import Float
 
 from grasp.analysis import comparability, statistics
 from grasp.analysis.permutation_test import permutation_p
-from grasp.analysis.run_data import ABSOLUTE, LAST, METRICS, WHOLE, RunData, in_figures, metric_of
+from grasp.analysis.run_data import (
+    ABSOLUTE,
+    LAST,
+    METRICS,
+    SAMPLED_LAST,
+    SAMPLED_WHOLE,
+    WHOLE,
+    RunData,
+    in_figures,
+    metric_of,
+)
 from grasp.analysis.statistics import Estimate, Interval, Paired
 from grasp.types import GraspError
 
@@ -60,7 +70,7 @@ class Row(Summary):
     final: str
     """The name of the compared score: a key of `by`."""
     by: Mapping[str, Summary]
-    """Every score, by its name in `grasp.analysis.run_data`; the absolute metric only if some seed has one."""
+    """Every score, by its name in `grasp.analysis.run_data`; only those that some seed has."""
     reached: Reached
     env_steps: tuple[int, int]
     protocol: str
@@ -193,7 +203,7 @@ def compare(
 
 
 def _summary(run: RunData, metric: str, final: str) -> Summary:
-    seeds = [seed for seed in run.seeds if seed.scored(final)]
+    seeds = [seed for seed in run.seeds if len(seed.values(metric, final))]
     scores = np.array([seed.score(metric, final) for seed in seeds])
     return Summary(
         seeds=tuple(seed.seed for seed in seeds),
@@ -209,6 +219,7 @@ def _row(run: RunData, metric: str, final: str, threshold: float, claim: str) ->
     steps = [statistics.steps_to(seed.curve(metric), threshold) for seed in run.seeds]
     reached = [seed.env_steps for seed in run.seeds]
     names = [ABSOLUTE] * any(seed.absolute for seed in run.seeds) + [LAST, WHOLE]
+    names += [SAMPLED_LAST, SAMPLED_WHOLE] * any(metric in seed.sampled for seed in run.seeds)
     return Row(
         **vars(_summary(run, metric, final)),
         label=run.label,

@@ -21,8 +21,16 @@ from grasp.types import GraspError, Kind, Metric
 
 METRICS = {"win rate": Metric.WIN_RATE, "return": Metric.RETURN_MEAN}
 TRAINING = (Metric.CONFLICT_RATE, Metric.U_RATIO, Metric.NOISE_RATIO, Metric.SIGNAL)
+SAMPLED = {
+    "win rate": (Metric.SAMPLED_WIN_RATE, Metric.TRAIN_WIN_RATE),
+    "return": (Metric.SAMPLED_RETURN_MEAN, Metric.TRAIN_RETURN),
+}
+"""The same with sampled actions: of an evaluation, and of the episodes of training."""
 ABSOLUTE, LAST, WHOLE = "absolute", "last 10 %", "whole run"
-SCORES = {"absolute": ABSOLUTE, "last": LAST, "whole": WHOLE}
+SAMPLED_LAST, SAMPLED_WHOLE = "sampled, last 10 %", "sampled, whole run"
+SCORES = {
+    "absolute": ABSOLUTE, "last": LAST, "whole": WHOLE, "sampled-last": SAMPLED_LAST, "sampled-whole": SAMPLED_WHOLE,
+}  # fmt: skip
 """The scores by the values of `--score`."""
 
 
@@ -51,6 +59,9 @@ class SeedData:
     """Whether its log has a damaged line."""
     training: dict[str, Float[np.ndarray, "2 _"]]
     """Training metric -> (env steps, values), only those in `TRAINING` that the run has."""
+    sampled: dict[str, Float[np.ndarray, "2 _"]]
+    """One of `METRICS` -> (env steps, values) with sampled actions: of the evaluations or, if these were only greedy,
+    of the episodes of training. Only those that the run has."""
     env_steps: int
     sha256: str
     """Of metrics.jsonl as read. If the run is condensed and unchanged since: of the original file, if known."""
@@ -62,12 +73,21 @@ class SeedData:
 
     def score(self, metric: str, final: str) -> float:
         """The absolute metric (the best policy, evaluated again), the mean of the last tenth of evaluations, or the
-        mean of all."""
-        lines = self.scored(final)
-        return float(np.mean([getattr(line, METRICS[metric]) for line in lines])) if lines else math.nan
+        mean of all; the latter two also with sampled actions."""
+        values = self.values(metric, final)
+        return float(np.mean(values)) if len(values) else math.nan
+
+    def values(self, metric: str, final: str) -> Float[np.ndarray, "_"]:
+        """The values whose mean is the score; none if the seed has no such score yet."""
+        if final not in (SAMPLED_LAST, SAMPLED_WHOLE):
+            return np.array([getattr(line, METRICS[metric]) for line in self.scored(final)], dtype=float)
+        steps, values = self.sampled.get(metric, np.zeros((2, 0)))
+        reached = steps[-1] if len(steps) else 0.0
+        late = values[steps > (0.9 * reached if final == SAMPLED_LAST else 0.0)]
+        return late if len(late) else values  # of the untrained team, if there is nothing else
 
     def scored(self, final: str) -> list[Evaluation]:
-        """The evaluations whose mean is the score; none if the seed has no such score yet."""
+        """The greedy evaluations of a score."""
         if final == ABSOLUTE:
             return [] if self.absolute is None else [self.absolute]
         if final == WHOLE:  # higher for faster learning; excludes the untrained evaluation
@@ -226,6 +246,12 @@ def _load_seed(
         series = {r["env_steps"]: r[name] for r in records if r["kind"] == Kind.ITERATION and r.get(name) is not None}
         if series:
             training[name] = np.array(sorted(series.items()), dtype=float).T
+    sampled = {}
+    for metric, (evaluated, trained) in SAMPLED.items():
+        for name, kind in ((evaluated, Kind.EVALUATION), (trained, Kind.ITERATION)):
+            series = {r["env_steps"]: r[name] for r in records if r["kind"] == kind and r.get(name) is not None}
+            if series and metric not in sampled:
+                sampled[metric] = np.array(sorted(series.items()), dtype=float).T
     found = SeedData(
         seed,
         evaluations=tuple(points[step] for step in sorted(points)),
@@ -233,6 +259,7 @@ def _load_seed(
         is_finished=is_finished(log.last, bool(log.damaged), total_steps),
         is_damaged=bool(log.damaged),
         training=training,
+        sampled=sampled,
         env_steps=max((r["env_steps"] for r in records), default=0),
         sha256=digest,
     )

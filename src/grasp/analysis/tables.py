@@ -14,7 +14,17 @@ from rich.text import Text
 
 from grasp.analysis import export, plots
 from grasp.analysis.comparison import OVERALL, Aggregate, Comparison, Improvement, Row, Summary
-from grasp.analysis.run_data import ABSOLUTE, LAST, WHOLE, RunData, in_brackets, in_figures, short
+from grasp.analysis.run_data import (
+    ABSOLUTE,
+    LAST,
+    SAMPLED_LAST,
+    SAMPLED_WHOLE,
+    WHOLE,
+    RunData,
+    in_brackets,
+    in_figures,
+    short,
+)
 from grasp.analysis.verdict import verdicts
 from grasp.types import GraspError
 
@@ -28,6 +38,8 @@ NAMES = {
     ABSOLUTE: "absolute metric (best policy, evaluated again)",
     LAST: "final score (mean of the last tenth of evaluations)",
     WHOLE: "whole run (mean of all evaluations: higher for faster learning)",
+    SAMPLED_LAST: "final score with sampled actions",
+    SAMPLED_WHOLE: "whole run with sampled actions",
 }
 
 

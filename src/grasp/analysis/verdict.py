@@ -12,10 +12,22 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from grasp.analysis.comparison import OVERALL, Comparison, Improvement, Row, pair
-from grasp.analysis.run_data import ABSOLUTE, LAST, WHOLE, in_brackets, in_figures, in_p, short
+from grasp.analysis.run_data import (
+    ABSOLUTE,
+    LAST,
+    SAMPLED_LAST,
+    SAMPLED_WHOLE,
+    WHOLE,
+    in_brackets,
+    in_figures,
+    in_p,
+    short,
+)
 from grasp.analysis.statistics import Estimate
 
 Sure = Literal["clear", "likely", "open"]
+SAMPLED_COUNTERPART = {ABSOLUTE: SAMPLED_LAST, LAST: SAMPLED_LAST, WHOLE: SAMPLED_WHOLE}
+"""The score with sampled actions that stands beside one of greedy actions."""
 SIGNIFICANCE = 0.05
 FEW = 3
 """Up to this many algorithms are named in a sentence; more are counted."""
@@ -72,9 +84,11 @@ def verdicts(comparison: Comparison) -> list[Verdict]:
     for env in dict.fromkeys(row.env for row in comparison.rows):
         rows = [row for row in comparison.rows if row.env == env]
         scores, metric = {row.label: row.iqm for row in rows}, rows[0].metric
-        what = f"{metric} over the whole run" if rows[0].final == WHOLE else metric
+        what = f"{metric} over the whole run" if rows[0].final in (WHOLE, SAMPLED_WHOLE) else metric
+        what = f"{what}, sampled actions" if rows[0].final in SAMPLED_COUNTERPART.values() else what
         steps = {row.label: row.env_steps[1] for row in rows}
         made = _checked_at_the_end(_verdict(env, scores, comparison.improvements, metric, what, steps), rows)
+        made = _checked_with_sampled_actions(made, rows)
         found.append(_forced(made) if env in comparison.mixed else made)
     return found
 
@@ -184,3 +198,30 @@ def _checked_at_the_end(made: Verdict, rows: list[Row]) -> Verdict:
     first = "no clear winner by the best policy" if made.sure == "open" else f"{best.label} has the best policy"
     title = f"Two scores disagree on {best.env}: {first}, but {then.label} ends higher than {best.label}"
     return Verdict(made.env, title, f"{made.detail} In the last tenth of evaluations {' and '.join(ends)}.", "open")
+
+
+def _checked_with_sampled_actions(made: Verdict, rows: list[Row]) -> Verdict:
+    """The verdict with what the two best algorithms score with sampled actions: in a task that hardly varies, greedy
+    actions repeat one episode, and a difference in that episode need not be one of the policies."""
+    final = SAMPLED_COUNTERPART.get(rows[0].final)
+    if final is None or len(rows) < 2 or any(final not in row.by for row in rows):
+        return made
+    best, second = sorted(rows, key=lambda row: _known(row.iqm), reverse=True)[:2]
+    found = pair(best.env, best.label, second.label, best.by[final], second.by[final])
+    gap, interval = found.difference
+    if math.isnan(gap) or math.isnan(best.iqm) or math.isnan(second.iqm):
+        return made
+    sign = "+" if gap >= 0 else "−"
+    number = f"{sign}{in_figures(abs(gap), best.metric)}"
+    number += f" {in_brackets(interval, best.metric)}" if interval else ""
+    detail = f"{made.detail} With sampled actions ({final.removeprefix('sampled, ')}): {number}."
+    degree = sure(found)
+    if made.sure == "open":
+        if degree != "clear":
+            return replace(made, detail=detail)
+        ahead = best.label if gap > 0 else second.label
+        return replace(made, title=f"{made.title}; with sampled actions {ahead} is better", detail=detail)
+    if degree == "open" or gap <= 0:
+        title = f"{made.title}; with sampled actions it is not"
+        return replace(made, title=title, detail=detail, sure="likely" if made.sure == "clear" else "open")
+    return replace(made, detail=detail)

@@ -233,8 +233,9 @@ def add_compare(commands: Any, _: list[str]) -> None:
     )
     timed = "report the steps to this win rate, or to this fraction of the return's scale"
     command.add_argument("--threshold", metavar="SCORE", type=float, help=timed)
-    scored = "what to compare: the best policy, the last tenth of the evaluations, or all evaluations"
-    command.add_argument("--score", choices=("absolute", "last", "whole"), help=scored)
+    scored = "what to compare: the best policy, the last tenth of evaluations or all, with greedy or sampled actions"
+    choices = ("absolute", "last", "whole", "sampled-last", "sampled-whole")
+    command.add_argument("--score", choices=choices, help=scored)
     command.set_defaults(call=run_compare)
 
 
