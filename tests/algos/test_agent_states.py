@@ -55,11 +55,15 @@ def collected(module, hyper, env):
     return algorithm, state, trajectory
 
 
-@pytest.mark.parametrize("critic", ["mlp", "gru"])
 @pytest.mark.parametrize(
-    ("module", "hyper", "probe"),
-    [(mappo, Mappo(**SIZES), "mask_death"), (happo, Happo(**SIZES), "truncation")],
-    ids=["mappo", "happo"],
+    ("module", "hyper", "probe", "critic"),
+    [
+        (mappo, Mappo(**SIZES), "mask_death", "gru"),
+        (happo, Happo(**SIZES), "truncation", "mlp"),
+        pytest.param(mappo, Mappo(**SIZES), "mask_death", "mlp", marks=pytest.mark.full("every critic")),
+        pytest.param(happo, Happo(**SIZES), "truncation", "gru", marks=pytest.mark.full("every critic")),
+    ],
+    ids=["mappo-gru", "happo-mlp", "mappo-mlp", "happo-gru"],
 )
 def test_states_that_are_all_the_team_s_teach_what_the_team_s_teaches(module, hyper, probe, critic):
     """HAPPO where no agent dies: it normalises the team's advantages agent by agent, and those of agents together."""

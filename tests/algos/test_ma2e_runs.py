@@ -79,6 +79,7 @@ def test_two_agents_pretrain_learn_and_fine_tune_as_released():
     assert all(0 < m["autoencoder_error"] < 10 for m in found)
 
 
+@pytest.mark.full("MA2E with a consensus, whose rule is QMIX's")
 def test_a_consensus_can_be_made_of_the_agents_gradients():
     for before, after, metrics in updates("probe")[2:]:
         assert metrics["weights"].shape == (2,)

@@ -254,7 +254,9 @@ def test_grasp_with_weight_0_is_mappo(sharing):
     assert metrics["u_norm"] > 0
 
 
-@pytest.mark.parametrize("scope", ["heads", "backbone", "both"])
+@pytest.mark.parametrize(
+    "scope", ["heads", *(pytest.param(s, marks=pytest.mark.full("every scope")) for s in ("backbone", "both"))]
+)
 def test_grasp_with_weight_1_is_not_mappo(scope):
     plain, _ = iterate("mpe/simple_spread", SMALL)
     grasp, _ = iterate("mpe/simple_spread", replace(SMALL, operator="min_norm", scope=scope))
@@ -335,7 +337,7 @@ def one_step(hyper, env_name="mpe/simple_spread"):
     return state, after, metrics, trajectory
 
 
-@pytest.mark.parametrize("minibatches", [1, 2])
+@pytest.mark.parametrize("minibatches", [1, pytest.param(2, marks=pytest.mark.full("two minibatches"))])
 def test_the_head_moves_by_g_i_plus_beta_u(minibatches):
     """Alg. 1 l. 25 as displayed: at θ_old, Δθ_i = η (∇J_i + β u*), u* of the whole batch."""
     hyper = replace(SMALL, operator="min_norm", epochs=1, minibatches=minibatches, weight=0.5)
@@ -351,7 +353,7 @@ def test_the_head_moves_by_g_i_plus_beta_u(minibatches):
     assert metrics["u_norm"] == pytest.approx(float(optax.tree.norm(u)), rel=1e-4)
 
 
-@pytest.mark.parametrize("sharing", ["shared", "separate"])
+@pytest.mark.parametrize("sharing", ["shared", pytest.param("separate", marks=pytest.mark.full("every sharing"))])
 def test_without_heads_of_their_own_the_consensus_covers_the_whole_actor(sharing):
     hyper = replace(SMALL, operator="min_norm", epochs=1, sharing=sharing)
     before, after, _, trajectory = one_step(hyper)
@@ -406,7 +408,7 @@ def test_the_consensus_is_computed_anew_when_refresh_says(refresh, minibatches, 
     assert [i for i in steps if ablations.is_due(hyper, jnp.array(i))] == due
 
 
-@pytest.mark.parametrize("refresh", ["epoch", "minibatch"])
+@pytest.mark.parametrize("refresh", [pytest.param("epoch", marks=pytest.mark.full("every refresh")), "minibatch"])
 def test_a_consensus_computed_anew_is_another(refresh):
     hyper = replace(SMALL, operator="min_norm", minibatches=3)
     held, _ = iterate("mpe/simple_spread", hyper, iterations=1)

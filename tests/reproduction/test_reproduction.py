@@ -115,6 +115,7 @@ def test_a_suite_writes_a_report_and_a_second_call_trains_nothing(small, tmp_pat
     assert again == result
 
 
+@pytest.mark.full("a suite that is begun with other options")
 def test_a_suite_refuses_runs_with_another_configuration(small, tmp_path):
     reproduce(tmp_path / "here")
     before = contents(tmp_path / "here")

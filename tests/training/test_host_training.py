@@ -119,7 +119,8 @@ def gone(here: Path) -> bool:
     return not simulators(here)
 
 
-@pytest.mark.parametrize("algo", [pytest.param("mappo", marks=pytest.mark.full("every family")), "qmix"])
+@pytest.mark.full("lost workers in the middle of a whole run; rollouts that lose workers are in test_host_rollout")
+@pytest.mark.parametrize("algo", ["mappo", "qmix"])
 def test_workers_killed_during_training_lose_only_their_episodes(here, algo):
     sizes = (
         SIZES if algo == "mappo" else {k: v for k, v in SIZES.items() if k not in ("chunk", "epochs")} | {"batch": 4}

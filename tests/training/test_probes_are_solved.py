@@ -62,7 +62,6 @@ QUICK = {
     ("memory", "mappo"),
     ("coordination", "grasp-mappo"),
     ("mask_death", "happo"),
-    ("roles", "qmix"),
     ("memory", "grasp-qmix"),
     ("truncation", "mlp"),
     ("discount", "gru"),

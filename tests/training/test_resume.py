@@ -93,6 +93,7 @@ def test_a_run_killed_at_any_moment_resumes_bit_for_bit(kills, straight, tmp_pat
     same_files(path, straight)
 
 
+@pytest.mark.full("seeds mapped in one program")
 def test_seeds_mapped_in_one_program_give_the_same_numbers(straight, tmp_path):
     run = grasp.train("grasp-mappo", "probe/memory", out=tmp_path / "run", parallel="vmap", **SIZES)
     for seed in range(SIZES["seeds"]):
