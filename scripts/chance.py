@@ -20,14 +20,15 @@ COPIES, WORKERS, DEADLINE, RESTARTS = 16, 2, 60.0, 10
 
 
 def measure(env: Env | Host, episodes: int, seed: int) -> Scores:
+    """Scores of episodes at random, which are the same whether or not they are asked to be greedy."""
     key = jax.random.key(seed)
     if isinstance(env, Host):
         pool = SimulatorPool(env, COPIES, WORKERS, DEADLINE, RESTARTS)
         try:
-            return host_rollout.evaluate(host_rollout.HostEnvs(pool, at_random()), (), key, episodes)
+            return host_rollout.play(host_rollout.HostEnvs(pool, at_random()), (), key, episodes, greedy=True)
         finally:
             pool.close()
-    play = jax.jit(lambda key: evaluate(env, at_random(), (), key, episodes))
+    play = jax.jit(lambda key: evaluate(env, at_random(), (), key, episodes).greedy)
     return jax.device_get(play(key))
 
 
