@@ -328,14 +328,14 @@ HAPPO = (
     ),
     Mutant(
         "algos/happo.py",
-        "compound * ratio(hyper, after[0], trajectory, agent)",
-        "ratio(hyper, after[0], trajectory, agent)",
+        "compound * ratio(hyper, after[0], trajectory, seen, agent)",
+        "ratio(hyper, after[0], trajectory, seen, agent)",
         ("algos/test_happo.py::test_an_iteration_is_the_paper_s_sequence[mpe/simple_spread-1]",),
     ),
     Mutant(
         "algos/happo.py",
-        "compound * ratio(hyper, after[0], trajectory, agent)",
-        "compound * ratio(hyper, actor, trajectory, agent)",
+        "compound * ratio(hyper, after[0], trajectory, seen, agent)",
+        "compound * ratio(hyper, actor, trajectory, seen, agent)",
         ("algos/test_happo.py::test_an_iteration_is_the_paper_s_sequence[mpe/simple_spread-1]",),
     ),
     Mutant(
@@ -1004,6 +1004,34 @@ TRAINING = (
         "observation, act_key, greedy)",
         "observation, act_key, False)",
         ("training/test_rollout.py::test_training_samples_and_an_evaluation_plays_greedy_and_sampled_episodes",),
+    ),
+    Mutant(
+        "training/loop.py",
+        "Metric.SAMPLED_RETURN_MEAN: sampled.returned.mean(1)",
+        "Metric.SAMPLED_RETURN_MEAN: greedy.returned.mean(1)",
+        ("training/test_loop.py::test_an_evaluation_s_record_tells_greedy_from_sampled_episodes",),
+    ),
+    Mutant(
+        "training/loop.py",
+        "Metric.SAMPLED_DISTINCT: distinct(sampled)",
+        "Metric.SAMPLED_DISTINCT: distinct(greedy)",
+        ("training/test_loop.py::test_an_evaluation_s_record_tells_greedy_from_sampled_episodes",),
+    ),
+    Mutant(
+        "analysis/run_data.py",
+        "0.9 * reached if final == SAMPLED_LAST",
+        "0.9 * reached if final != SAMPLED_LAST",
+        (
+            "analysis/test_comparison_numbers.py::test_scores_with_sampled_actions_are_those_of_the_evaluations_without_the_untrained",
+        ),
+    ),
+    Mutant(
+        "analysis/verdict.py",
+        'degree == "open" or gap <= 0',
+        'degree == "open"',
+        (
+            "analysis/test_comparison_numbers.py::test_a_verdict_on_greedy_scores_says_whether_it_holds_with_sampled_actions",
+        ),
     ),
     Mutant(
         "training/evaluation.py",

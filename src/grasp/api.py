@@ -60,8 +60,8 @@ def train(
     with launcher_on(on, job) as launcher:
         lines = launcher.check([Plan(path, config, config.seeds, built)])
         run = runs.create(path, config, built.env.spec)
-        settings = presets.applied(config.preset, config.hyper, config.env)
-        return carry_on(run, built, launcher, tensorboard, console, [settings, *lines] if settings else lines)
+        lines = [*presets.notes(config.preset, config.hyper, config.env), *lines]
+        return carry_on(run, built, launcher, tensorboard, console, lines)
 
 
 def resume(

@@ -67,7 +67,7 @@ def test_the_compound_ratio_is_the_joint_ratio_of_new_to_old(env_name):
     compound = jnp.ones_like(trajectory.reward)
     for agent in range(alive.shape[-1]):
         one = jax.tree.map(lambda x, i=agent: x[i : i + 1], after.actor)
-        compound *= happo.ratio(SMALL, one, trajectory, jnp.asarray(agent))
+        compound *= happo.ratio(SMALL, one, trajectory, ppo.inputs_along(SMALL, trajectory), jnp.asarray(agent))
     np.testing.assert_allclose(compound, joint, rtol=1e-4)
     np.testing.assert_allclose(metrics["compound_ratio_max"], joint.max(), rtol=1e-4)
     assert jnp.abs(joint - 1).max() > 0.01
@@ -81,7 +81,7 @@ def test_a_dead_agent_s_ratio_is_1():
     )
     for agent in range(alive.shape[-1]):
         one = jax.tree.map(lambda x, i=agent: x[i : i + 1], state.actor)
-        found = happo.ratio(SMALL, one, spoiled, jnp.asarray(agent))
+        found = happo.ratio(SMALL, one, spoiled, ppo.inputs_along(SMALL, spoiled), jnp.asarray(agent))
         np.testing.assert_allclose(found, 1.0, atol=1e-5)
     assert not alive.all()
 
@@ -92,7 +92,7 @@ def test_a_ratio_starts_from_the_memory_with_which_the_rollout_began():
     later = jax.tree.map(lambda x: x[3:], trajectory)
     assert not later.first[0].any()
     one = jax.tree.map(lambda x: x[1:2], state.actor)
-    found = jax.jit(partial(happo.ratio, SMALL))(one, later, jnp.asarray(1))
+    found = jax.jit(partial(happo.ratio, SMALL))(one, later, ppo.inputs_along(SMALL, later), jnp.asarray(1))
     np.testing.assert_allclose(found, 1.0, atol=1e-5)
 
 

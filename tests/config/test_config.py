@@ -416,3 +416,10 @@ def test_the_line_about_settings_names_what_the_environment_changed_and_is_in_ef
     assert "hidden" not in line
     plain = config.configure("mappo", "mpe/simple_spread", {})
     assert presets.applied(plain.preset, plain.hyper, plain.env) == ""
+
+
+def test_the_start_of_a_q_learner_s_run_says_its_replay_ratio():
+    chosen = config.configure("qmix", "probe/value", {"batch": 64, "interval": 16})
+    (line,) = presets.notes(chosen.preset, chosen.hyper, chosen.env)
+    assert line == "replay ratio 4: 64 sampled episodes for every 16 finished (--batch, --interval)"
+    assert presets.notes("default", ALGORITHMS["mappo"], "probe/value") == []

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from one_step import one_step_env
 from safetensors.numpy import load_file
 from tiny import TINY
@@ -56,3 +57,21 @@ def test_the_absolute_metric_is_of_the_best_snapshot_which_becomes_the_policy(tm
     assert final["best_env_steps"] == 80
     (policy,) = load_file(run.policy(0)).values()
     np.testing.assert_array_equal(policy, 1)
+
+
+def test_an_evaluation_s_record_tells_greedy_from_sampled_episodes(tmp_path):
+    """The greedy action is 1, which returns 1; the sampled one is the copy's number modulo 2."""
+
+    def act(state, memory, observation, key, greedy):
+        drawn = jnp.arange(observation.alive.shape[0]) % 2
+        action = jnp.where(jnp.broadcast_to(jnp.asarray(greedy), drawn.shape), 1, drawn)
+        return Decision(jnp.broadcast_to(action[:, None], observation.alive.shape), memory, ())
+
+    config, env = configure("mappo", "matrix/climbing", TINY | {"eval_interval": 40}), one_step_env()
+    run = runs.create(tmp_path / "run", config, env.spec)
+    loop.train(run, [0], lambda record: None, built=Built(env, fickle()._replace(act=act)))
+    line = next(line for line in read(run.metrics_log(0)).records if line["kind"] == "evaluation")
+    assert (line["return_mean"], line["distinct_episodes"]) == (1.0, 1)
+    assert line["sampled_returns"] == [1.0, 0.0, 1.0]  # copies 3 to 5
+    assert line["sampled_return_mean"] == pytest.approx(2 / 3)
+    assert line["sampled_distinct_episodes"] == 2

@@ -66,8 +66,9 @@ def learn(
         team, team_opt = jax.tree.map(
             lambda all_, one: jax.lax.dynamic_update_slice_in_dim(all_, one, agent, 0), (team, team_opt), after
         )
-        return (team, team_opt, compound * ratio(hyper, after[0], trajectory, agent)), stats
+        return (team, team_opt, compound * ratio(hyper, after[0], trajectory, seen, agent)), stats
 
+    seen = ppo.inputs_along(hyper, trajectory)
     order = jax.random.permutation(order_key, num_agents)
     start = (state.actor, state.actor_opt, jnp.ones_like(trajectory.reward))
     (actor, actor_opt, compound), stats = jax.lax.scan(turn, start, (order, jax.random.split(turn_key, num_agents)))
@@ -116,8 +117,11 @@ def train_agent(
     return taken_if(lived, after, (actor, actor_opt)), stats
 
 
-def ratio(hyper: Happo, actor: Actor, trajectory: Trajectory, agent: Array) -> Float[Array, "T B"]:
-    """π_i(a_i|o_i) / π_i,old(a_i|o_i) along the rollout, and 1 where the agent was dead.
+def ratio(
+    hyper: Happo, actor: Actor, trajectory: Trajectory, seen: Float[Array, "T B N i"], agent: Array
+) -> Float[Array, "T B"]:
+    """π_i(a_i|o_i) / π_i,old(a_i|o_i) along the rollout, and 1 where the agent was dead. `seen` are all agents' inputs,
+    which are the same in every turn.
 
     The new policy runs through the whole rollout from its first memory, not chunk by chunk from stored memories, which
     are the old policy's: M is a ratio of policies, and chunks would mix the two.
@@ -126,9 +130,9 @@ def ratio(hyper: Happo, actor: Actor, trajectory: Trajectory, agent: Array) -> F
     def mine(x: Array, axis: int) -> Array:
         return jax.lax.dynamic_slice_in_dim(x, agent, 1, axis)
 
-    start, seen = mine(trajectory.memory.actor[0], 1), mine(ppo.inputs_along(hyper, trajectory), 2)
+    start, own = mine(trajectory.memory.actor[0], 1), mine(seen, 2)
     alive, avail = mine(trajectory.observation.alive, 2), mine(trajectory.observation.avail, 2)
-    features = actors.features(actor.backbone, hyper.sharing, start, seen, trajectory.first)
+    features = actors.features(actor.backbone, hyper.sharing, start, own, trajectory.first)
     log_probs = losses.log_probabilities(actors.logits(actor.head, hyper.sharing, features), avail)
     log_prob = losses.chosen(log_probs, mine(trajectory.action, 2))
     return jnp.where(alive, jnp.exp(log_prob - mine(trajectory.record.log_prob, 2)), 1.0)[..., 0]

@@ -35,7 +35,7 @@ def sizes(name: str) -> dict[str, Any]:
         return {"name": name, "missing": str(missing)}
 
 
-SCENARIOS = {"": "any", "battle": "other battles", "football": "football", "smax": "SMAX", "skirmish": "Skirmish"}
+SCENARIOS = {"": "any", "battle": "other battles", "smax": "SMAX", "skirmish": "Skirmish"}
 
 
 def changed(preset: str, algo: str, scenario: str) -> str:

@@ -8,7 +8,8 @@ else.
 `default` changes the defaults where other settings are known to learn faster; it applies by itself and is printed.
 `paper` names every option but the operator, so that no later default changes it. `tuned` is the reference's algorithm
 as a whole: networks, inputs, parameter sharing, time limits, sizes. With a consensus it keeps hybrid actors and a
-common start, which the consensus of heads needs (`WITH_CONSENSUS`). docs/baselines.md lists what still differs.
+common start, which the consensus of heads needs (`WITH_CONSENSUS`). The algorithms' pages in docs/algorithms list what
+still differs.
 """
 
 import re
@@ -145,7 +146,7 @@ BATTLES_ON_POLICY = {
     "layout": "reference", "critic": "gru", "hidden": 128, "num_envs": 128, "rollout": 120, "epochs": 4,
     "minibatches": 4, "lr": 1e-3, "critic_lr": 1e-3, "entropy": 0.0,
 }  # fmt: skip
-"""Ours for battles, of which docs/baselines.md shows what each makes out."""
+"""Our defaults for compiled battles; the suites `results-baselines_*` compare them with former ones."""
 
 PRESETS: dict[str, dict[str, Settings]] = {
     "default": {
@@ -233,6 +234,17 @@ def applied(preset: str, hyper: Hyper, env: str) -> str:
     usual = ALGORITHMS[FAMILIES[type(hyper)]]
     words = [f"{name} {str(value).lower()}" for name, value in own.items() if value != getattr(usual, name)]
     return f"{preset} settings of {env.partition('?')[0]}: {', '.join(words)}" if words else ""
+
+
+def notes(preset: str, hyper: Hyper, env: str) -> list[str]:
+    """What the start of a run says about its settings."""
+    lines = [applied(preset, hyper, env)]
+    if isinstance(hyper, Qmix):
+        ratio = f"replay ratio {hyper.batch / hyper.interval:g}"
+        lines.append(
+            f"{ratio}: {hyper.batch} sampled episodes for every {hyper.interval} finished (--batch, --interval)"
+        )
+    return list(filter(None, lines))
 
 
 def with_states(preset: str, hyper: Hyper, env: str) -> str:

@@ -8,7 +8,6 @@ import jax
 
 from grasp.algos import replay_buffer
 from grasp.config import Config
-from grasp.config.hyperparameters import Qmix
 from grasp.launch.base import Plan
 from grasp.training.runner import Built
 from grasp.types import GraspError
@@ -37,12 +36,11 @@ def _lines(path: str) -> list[str]:
 
 
 class ReplaySize(NamedTuple):
-    """Size of one seed's replay buffer, and how often a step in it is learned from."""
+    """Size of one seed's replay buffer."""
 
     capacity: int
     episode_bytes: int
     num_bytes: int
-    ratio: float
 
     def __str__(self) -> str:
         return f"{self.capacity:,} episodes of {size(self.episode_bytes)}, {size(self.num_bytes)} per seed"
@@ -54,9 +52,7 @@ def replay_of(config: Config, built: Built) -> ReplaySize | None:
     if not capacity:
         return None
     one = replay_buffer.episode_bytes(built.env.spec)
-    assert isinstance(config.hyper, Qmix)
-    ratio = config.hyper.batch / config.hyper.interval
-    return ReplaySize(capacity, one, one * (capacity + config.hyper.num_envs), ratio)
+    return ReplaySize(capacity, one, one * (capacity + config.hyper.num_envs))
 
 
 def check_replay_memory(plan: Plan, at_once: int) -> str:
@@ -68,7 +64,7 @@ def check_replay_memory(plan: Plan, at_once: int) -> str:
         return ""
     free = available()
     if free is None or jax.default_backend() != "cpu":  # the memory of an accelerator is not known here
-        return line(kept)
+        return f"replay buffer: {kept}"
     at_once = at_once if config.parallel == "processes" else plan.seeds
     room = int(FRACTION * free)
     if kept.num_bytes * at_once > room:
@@ -76,13 +72,7 @@ def check_replay_memory(plan: Plan, at_once: int) -> str:
             f"the replay buffer does not fit: {kept}, {at_once} seed{'s' * (at_once > 1)} at once, and replay buffers "
             f"may fill {size(room)} here; {_advice(config, room // kept.episode_bytes, at_once)}"
         )
-    return line(kept)
-
-
-def line(kept: ReplaySize) -> str:
-    return (
-        f"replay buffer: {kept}; replay ratio {kept.ratio:g}: samples learned per sample collected (batch / interval)"
-    )
+    return f"replay buffer: {kept}"
 
 
 def _advice(config: Config, episodes: int, at_once: int) -> str:

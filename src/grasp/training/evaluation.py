@@ -1,5 +1,6 @@
 """Evaluation: complete episodes of a policy, with greedy and with sampled actions."""
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
@@ -12,8 +13,6 @@ from grasp.types import Algorithm, Env, Key, Observation, PyTree
 
 PARALLEL = 32
 """Episodes in parallel; more are played in batches, so that 320 need no more memory than 32."""
-FACTORS = np.random.default_rng(0).integers(2**31, size=512).astype(np.uint32) * 2 + 1
-"""One odd number per agent, for `extended`."""
 
 
 class Scores(NamedTuple):
@@ -89,6 +88,12 @@ def play(env: Env, algorithm: Algorithm, state: PyTree, key: Key, width: int) ->
 
 def extended(played: Any, action: Any) -> Any:
     """The hash after one more joint action, of JAX's arrays or NumPy's: `played` [E], `action` [E, N]."""
-    joint = ((action + 1).astype(np.uint32) * FACTORS[None, : action.shape[-1]]).sum(-1, dtype=np.uint32)
+    joint = ((action + 1).astype(np.uint32) * factors(action.shape[-1])[None]).sum(-1, dtype=np.uint32)
     mixed = (played ^ joint) * np.uint32(16777619)
     return mixed ^ (mixed >> np.uint32(15))
+
+
+@cache
+def factors(num_agents: int) -> np.ndarray:
+    """An odd number for each agent, so that it matters which agent did what."""
+    return np.random.default_rng(0).integers(2**31, size=num_agents).astype(np.uint32) * 2 + 1
